@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -58,7 +59,7 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	if err != nil {
 		return err
 	}
-	moment := celldb.Moment{Now: celldb.TruncateTime(time.Now()), DownTime: downTime}
+	moment := celldb.Moment{Now: serverstate.TruncateTime(time.Now()), DownTime: downTime}
 	for h := range hostsPerCell {
 		if _, _, err := store.Report(ctx, celldb.Reporter{Host: hostName(c, h)},
 			cellwire.HostReport{Version: "1"}, moment); err != nil {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 )
 
 // maxUUIDs bounds the uuids that a request may name at once.
@@ -81,7 +81,7 @@ func (c *Cell) postStates(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := celldb.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
+	if err := serverstate.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
 		return nil, err
 	}
 	states, err := c.config.Store.States(x.requestContext(), request.UUIDs)
@@ -96,7 +96,7 @@ func (c *Cell) postServerHosts(x *exchange) (any, error) {
 	if len(request.UUIDs) > 0 == (len(request.On) > 0) {
 		return nil, badRequest("The body has uuids or on, and not both.")
 	}
-	if err := celldb.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
+	if err := serverstate.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
 		return nil, err
 	}
 	servers, err := c.config.Store.ServerHosts(x.requestContext(), request)
@@ -370,7 +370,7 @@ func (c *Cell) postMapped(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := celldb.CheckUUIDs(request.UUIDs, maxUUIDs); err != nil {
+	if err := serverstate.CheckUUIDs(request.UUIDs, maxUUIDs); err != nil {
 		return nil, err
 	}
 	return nil, c.config.Store.Mapped(x.requestContext(), request.UUIDs)
@@ -424,7 +424,7 @@ func (c *Cell) getNodeReporter(x *exchange) (any, error) {
 
 func (c *Cell) getWork(x *exchange) (any, error) {
 	host := x.R.PathValue("host")
-	if err := celldb.CheckHost(host); err != nil {
+	if err := serverstate.CheckHost(host); err != nil {
 		return nil, err
 	}
 	q, err := readQuery(x, "after", "epoch", "wait")
@@ -444,7 +444,7 @@ func (c *Cell) getWork(x *exchange) (any, error) {
 
 func (c *Cell) postReports(x *exchange) (any, error) {
 	host := x.R.PathValue("host")
-	if err := celldb.CheckHost(host); err != nil {
+	if err := serverstate.CheckHost(host); err != nil {
 		return nil, err
 	}
 	request, err := decode[cellwire.Reports](x)
@@ -466,7 +466,7 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 
 func pathUUID(x *exchange) (string, error) {
 	uuid := x.R.PathValue("uuid")
-	return uuid, celldb.CheckUUID(uuid)
+	return uuid, serverstate.CheckUUID(uuid)
 }
 
 // query is the query of a request, with no parameter that is not known and none twice.

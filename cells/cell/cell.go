@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -123,7 +124,7 @@ func New(c Config) (*Cell, error) {
 
 // moment is now.
 func (c *Cell) moment() celldb.Moment {
-	return celldb.Moment{Now: celldb.TruncateTime(c.config.Now()), DownTime: c.config.ServiceDownTime}
+	return celldb.Moment{Now: serverstate.TruncateTime(c.config.Now()), DownTime: c.config.ServiceDownTime}
 }
 
 // notifyHost wakes the host of a server after a change of it. After an unexpected error the outcome

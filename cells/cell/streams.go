@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
@@ -236,7 +236,7 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 // there.
 func (c *Cell) streamSource(x *exchange) (any, error) {
 	host := x.R.PathValue("host")
-	if err := celldb.CheckHost(host); err != nil {
+	if err := serverstate.CheckHost(host); err != nil {
 		return nil, err
 	}
 	uuid, err := pathUUID(x)

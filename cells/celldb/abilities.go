@@ -4,33 +4,17 @@ package celldb
 
 import (
 	"context"
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // keptAbilities is the abilities of a node as the database keeps them.
 func keptAbilities(names []string) string {
 	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ",")
-}
-
-// checkAbilities refuses what no node can do.
-func checkAbilities(n cellwire.ReportedNode) error {
-	if len(n.Abilities) > cellwire.MaxAbilities {
-		return invalid("node %s has %d abilities, more than %d", n.UUID, len(n.Abilities), cellwire.MaxAbilities)
-	}
-	for _, name := range n.Abilities {
-		if !cellwire.IsAbility(name) {
-			return invalid(
-				"node %s: an ability is %.100q, not of lower-case letters, digits and hyphens, at most %d of them",
-				n.UUID, name, cellwire.MaxAbility)
-		}
-	}
-	return nil
 }
 
 const abilitiesOf = "SELECT abilities FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) " +
@@ -41,8 +25,7 @@ const abilitiesOf = "SELECT abilities FROM compute_nodes WHERE host = ? AND (uui
 // makes no difference to a change that was begun.
 func checkAbility(ctx context.Context, db sqldb.Querier, s *cellwire.Server, ability string) error {
 	if s.Host == "" {
-		return &cellwire.Error{Status: http.StatusConflict,
-			Code: cellwire.CodeConflict, Message: fmt.Sprintf("Instance %s is not ready", s.UUID)}
+		return serverstate.Conflict("Instance %s is not ready", s.UUID)
 	}
 	kept, _, err := sqldb.One(ctx, db, sqldb.Value[string], abilitiesOf, s.Host, s.NodeUUID, s.Node)
 	if err == nil && !slices.Contains(strings.Split(kept, ","), ability) {

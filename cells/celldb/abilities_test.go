@@ -4,7 +4,6 @@ package celldb_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -121,28 +120,4 @@ func TestNodesOfAStartingAgent(t *testing.T) {
 		reported(celldb.Reporter{Host: "h1", Nodes: []string{n2.UUID}}, true)
 		present("with a certificate that is not for a node", "n2 ")
 	})
-}
-
-// TestAbilitiesAreBounded: what no node can do is refused.
-func TestAbilitiesAreBounded(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	many := make([]string, cellwire.MaxAbilities+1)
-	for i := range many {
-		many[i] = fmt.Sprint("a", i)
-	}
-	longest := strings.Repeat("a", cellwire.MaxAbility)
-	for what, abilities := range map[string][]string{
-		"too many": many, "empty": {""}, "too long": {longest + "a"}, "a comma": {"a,b"},
-		"upper case": {"A"}, "a null": {"a\x00"},
-	} {
-		err := celldb.CheckReport(
-			cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: abilities}}})
-		var refused *cellwire.Error
-		if !errors.As(err, &refused) || refused.Status != 400 {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	testproc.NoError(t, celldb.CheckReport(
-		cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n",
-			Abilities: append(many[:cellwire.MaxAbilities-1], longest)}}}))
 }

@@ -10,12 +10,10 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
-
-// maxActionDetails bounds the details of an action that failed, in bytes.
-const maxActionDetails = 4096
 
 const insertAction = "INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, " +
 	"host, started_at, finished_at, failed, details) " +
@@ -34,7 +32,7 @@ func (w *writing) addCreateAction(ctx context.Context, s *cellwire.Server) error
 	if s.VMState == cellwire.VMError {
 		a.FinishedAt, a.Failed = &s.CreatedAt, true
 		if s.Fault != nil {
-			a.FinishedAt, a.Details = &s.Fault.Created, detailsOf(s.Fault)
+			a.FinishedAt, a.Details = &s.Fault.Created, serverstate.ActionDetails(s.Fault)
 		}
 	}
 	return w.insertAction(ctx, s, a)
@@ -111,10 +109,10 @@ func (w *writing) insertAction(ctx context.Context, s *cellwire.Server, a cellwi
 
 // storableOr is a text that every engine takes, "" for one that it does not.
 func storableOr(text string) string {
-	if !storable(text) {
+	if !serverstate.Storable(text) {
 		return ""
 	}
-	return truncate(text, maxName)
+	return serverstate.Truncate(text, serverstate.MaxName)
 }
 
 // finishActions writes that the actions of servers that are under way succeeded.
@@ -164,45 +162,14 @@ func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (ma
 	return requests, nil
 }
 
-// outcomes are how the actions ended that reports are about.
-type outcomes struct {
-	succeeded []string
-	failed    map[string]string // with the details
-}
-
-// add records whether a report ended what was under way.
-func (o *outcomes) add(was, is *cellwire.Server) {
-	ended := is.Deleted && !was.Deleted || was.VMState == cellwire.VMBuilding && is.VMState != cellwire.VMBuilding ||
-		(was.TaskState != "" || was.VMState == cellwire.VMResized && is.VMState != cellwire.VMResized) &&
-			is.TaskState == ""
-	failed := is.Fault != nil && is.Fault != was.Fault // it came with the report
-	switch {
-	case !ended && !failed:
-	case failed:
-		if o.failed == nil {
-			o.failed = map[string]string{}
-		}
-		o.failed[is.UUID] = detailsOf(is.Fault)
-	default:
-		o.succeeded = append(o.succeeded, is.UUID)
-	}
-}
-
-func (o *outcomes) write(ctx context.Context, w *writing, now time.Time) error {
-	for uuid, details := range o.failed {
+// writeOutcomes writes how actions ended.
+func (w *writing) writeOutcomes(ctx context.Context, o *serverstate.Outcomes, now time.Time) error {
+	for uuid, details := range o.Failed {
 		if err := w.failAction(ctx, uuid, details, now); err != nil {
 			return err
 		}
 	}
-	return w.finishActions(ctx, o.succeeded, now)
-}
-
-func detailsOf(f *cellwire.Fault) string {
-	text := f.Message
-	if f.Details != "" {
-		text += "\n" + f.Details
-	}
-	return truncate(text, maxActionDetails)
+	return w.finishActions(ctx, o.Succeeded, now)
 }
 
 // Actions are those of a server.
@@ -215,7 +182,7 @@ func (s *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsA
 		case err != nil:
 			return err
 		case !found:
-			return NotFound("server", uuid)
+			return serverstate.NotFound("server", uuid)
 		}
 		answer.Deleted = deleted
 		return sqldb.Each(ctx, db,

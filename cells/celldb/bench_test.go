@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -46,12 +47,12 @@ func crowd(t testing.TB, s *celldb.DB) {
 			t.Fatal(err)
 		}
 	}
-	records := make([]*celldb.Record, servers)
+	records := make([]*serverstate.Record, servers)
 	for n := range records {
 		server := building(n)
 		server.Tags, server.Metadata = []string{"blue"}, map[string]string{"k": "v"}
 		server.Host, server.CreatedAt = fmt.Sprint("host-", n%hosts), start.Add(time.Duration(n)*time.Millisecond)
-		r := testproc.Try(celldb.NewRecord(server, moment)).Or(t)
+		r := testproc.Try(serverstate.NewRecord(server, moment.Now)).Or(t)
 		r.Release()
 		r.Apply(cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: 1}, moment.Now)
 		records[n] = r

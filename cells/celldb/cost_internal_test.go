@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -25,13 +26,13 @@ func TestPagesOnMariaDB(t *testing.T) {
 	s := testproc.Try(Open(ctx, dbservers.Fresh(t), "cell1", Options{})).Or(t)
 	defer func() { testproc.Check(t, s.Close()) }()
 	start := time.Now()
-	var records []*Record
+	var records []*serverstate.Record
 	for n := range servers {
-		r := testproc.Try(NewRecord(cellwire.Server{
+		r := testproc.Try(serverstate.NewRecord(cellwire.Server{
 			UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: fmt.Sprint("p", n%2), Host: "h",
 			Node: "n", VMState: cellwire.VMBuilding,
 			CreatedAt: start.Add(time.Duration(n) * time.Second),
-		}, Moment{Now: start})).Or(t)
+		}, start)).Or(t)
 		r.Release()
 		records = append(records, r)
 	}

@@ -4,8 +4,13 @@ package celldb
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -24,4 +29,21 @@ func TestChecksWaitForNoList(t *testing.T) {
 	defer cancel()
 	testproc.Check(t, s.Check(ctx))
 	testproc.Try(s.Info(ctx)).Or(t)
+}
+
+// TestTablesAreDocumented: the package's documentation lists the tables of the schema.
+func TestTablesAreDocumented(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	tables := []string{"processes"} // in no file
+	for _, c := range testproc.Try(expected()).Or(t) {
+		tables = append(tables, c.table)
+	}
+	slices.Sort(tables)
+	var listed []string
+	doc := string(testproc.Try(os.ReadFile("doc.go")).Or(t))
+	for _, line := range regexp.MustCompile(`(?m)^//\t[ │├└─]*(\w+)`).FindAllStringSubmatch(doc, -1) {
+		listed = append(listed, line[1])
+	}
+	slices.Sort(listed)
+	testproc.Same(t, gocmp.Diff(slices.Compact(tables), listed))
 }

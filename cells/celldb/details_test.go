@@ -3,9 +3,7 @@
 package celldb_test
 
 import (
-	"errors"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
@@ -59,32 +57,4 @@ func TestDetails(t *testing.T) {
 		report(celldb.Reporter{Host: "h2", Auth: cellwire.HostAuthCertificate, Nodes: []string{sid(91)}}, &other)
 		is("as the other host describes it", other)
 	})
-}
-
-// TestDetailsAreBounded: what no node is like is refused.
-func TestDetailsAreBounded(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	check := func(d cellwire.NodeDetails) error {
-		return celldb.CheckReport(
-			cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Details: &d}}})
-	}
-	for what, d := range map[string]cellwire.NodeDetails{
-		"too long":            {HypervisorType: strings.Repeat("x", cellwire.MaxHypervisorType+1)},
-		"a null":              {HypervisorType: "a\x00"},
-		"no UTF-8":            {HypervisorType: "a\xff"},
-		"a negative version":  {HypervisorVersion: -1},
-		"more than 31 bits":   {HypervisorVersion: math.MaxInt32 + 1},
-		"less than no guest":  {UnknownGuests: -1},
-		"no address":          {HostIP: "cn1"},
-		"an address and port": {HostIP: "192.0.2.7:80"},
-		"a zone":              {HostIP: "fe80::7%eth0"},
-		"another form":        {HostIP: "2001:DB8::7"},
-	} {
-		var refused *cellwire.Error
-		if err := check(d); !errors.As(err, &refused) || refused.Status != 400 {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	testproc.NoError(t, check(cellwire.NodeDetails{HypervisorType: strings.Repeat("x", cellwire.MaxHypervisorType),
-		HypervisorVersion: math.MaxInt32, HostIP: "192.0.2.7"}))
 }

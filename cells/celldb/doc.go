@@ -1,34 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package celldb is the database of a cell: its servers, the services of its hosts and their
-// compute nodes. [Store] is what a cell uses; [Open] opens a SQLite file.
+// compute nodes. [Store] is what a cell uses; [Open] opens a SQLite file, or a database of servers.
 //
-// The transitions of a [Record] are the state machine of a server, and the only place where its
-// state changes. They are pure functions, all idempotent, and a store runs each in a transaction:
+// What becomes of a server is decided in package serverstate: a store reads its
+// [serverstate.Record], runs a transition of it and writes it, in one transaction.
 //
-//	Insert ──▶ hidden ──Discard──▶ erased
-//	             │ Release
-//	             ▼
-//	   building ──spawned──▶ active ◀──power──▶ stopped       building ──failed──▶ error
-//	             ╲             │ Delete(soft)  ▲ settled
-//	              ╲            ▼               │
-//	               ╲     soft-deleting ──settled──▶ soft-delete ──Restore──▶ restoring
-//	                ╲          │
-//	                 ╲         ▼ Delete(normal), from any state
-//	                  ╰──▶ deleting ──gone──▶ deleted        (its host is up)
-//	                       deleted, unfreed, cleanup due   (it is down: Freed ends one, gone both)
+// The tables, each below the one whose rows it is about. The steps that make them are in sql/; a
+// change of the tables is a new step and a change of this list.
 //
-//	active ──Power(stop)──▶ powering-off ──settled──▶ stopped
-//	stopped ──Power(start)──▶ powering-on ──settled──▶ active
-//	active ──Power(reboot)──▶ rebooting ──settled──▶ reboot_started ──settled──▶ active
-//
-//	active ──Migrate──▶ resize_prep ──destination──▶ resize_migrating ──departed──▶ resize_finish
-//	  resize_finish ──arrived──▶ resized ──confirm, left──▶ active (there)
-//	                             resized ──revert, left, given back──▶ resize_reverting (back)
-//	  a fault ──given back──▶ resize_reverting ──settled──▶ active (back)
-//	active ──Migrate──▶ rebuilding ──destination, arrived──▶ active (there)       an evacuation
-//
-// While a server moves, a [Migration] says what is wanted of the hosts beside its own.
+//	cell                  one row: name, epoch, revision, and the term of the compute API
+//	services              a host: its agent's version and last report, disabled, forced down
+//	├── host_agents       a process that reports as the host
+//	├── compute_nodes     a node that the host reports, or reported: abilities, hypervisor
+//	│   ├── node_claims   another host that reports the node
+//	│   └── node_problems why the compute API does not use the node
+//	└── instances         a server
+//	    ├── instance_actions  what clients asked for it, and what came of that
+//	    └── migrations        a move to another host, open or over
+//	processes             on servers only: the programs that have the database open
 //
 // Each change of a row raises the cell's revision in the same transaction, so that a host can ask
 // for what is newer than its own revision.

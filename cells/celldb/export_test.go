@@ -6,6 +6,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 )
 
 // Execute runs statements on the database of the store, whatever they change there.
@@ -22,7 +24,7 @@ func (s *DB) Execute(ctx context.Context, statements ...string) error {
 func (s *DB) LookAgain() { s.whole.at.Store(0) }
 
 // Fill writes rows as they are, many at a time.
-func (s *DB) Fill(ctx context.Context, records []*Record) error {
+func (s *DB) Fill(ctx context.Context, records []*serverstate.Record) error {
 	return s.write(ctx, "filling", func(tx *writing) error {
 		row := insertRecord[strings.LastIndex(insertRecord, "("):]
 		for part := range slices.Chunk(records, 700/len(recordColumns)) {

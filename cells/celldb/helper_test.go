@@ -72,12 +72,12 @@ func building(n int) cellwire.Server {
 		CreatedAt: start.Add(time.Duration(n) * time.Second)}
 }
 
-func insert(t testing.TB, s celldb.Store, server cellwire.Server) {
+func insert(t testing.TB, s celldb.ServerStore, server cellwire.Server) {
 	t.Helper()
 	testproc.Try(s.Insert(ctx, server, moment)).Or(t)
 }
 
-func release(t testing.TB, s celldb.Store, server cellwire.Server) {
+func release(t testing.TB, s celldb.ServerStore, server cellwire.Server) {
 	t.Helper()
 	insert(t, s, server)
 	testproc.Try(s.Release(ctx, server.UUID, moment)).Or(t)

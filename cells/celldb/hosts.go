@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -39,6 +40,15 @@ func scanService(row sqldb.Row, m Moment, more ...any) (service cellwire.Service
 	service.LastSeenUp, service.UpdatedAt = optional(host.lastSeenUp.Int64), optional(updated)
 	service.SeveralAgents = hasSeveralAgents(until, m)
 	return service, revision, err
+}
+
+// readService reads the service with the uuid; a refusal (not found) without one.
+func readService(ctx context.Context, db sqldb.Querier, uuid string, m Moment) (cellwire.Service, error) {
+	service, _, err := scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", uuid), m)
+	if errors.Is(err, sql.ErrNoRows) {
+		return service, serverstate.NotFound("service", uuid)
+	}
+	return service, err
 }
 
 // Services are those of all hosts.
@@ -99,7 +109,7 @@ func (s *DB) Usage(ctx context.Context, projectID string) (cellwire.Usage, error
 }
 
 func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.Usage, err error) {
-	if !storable(projectID) { // no server has it
+	if !serverstate.Storable(projectID) { // no server has it
 		return u, nil
 	}
 	err = db.QueryRowContext(ctx, usageOf, projectID).Scan(&u.Instances, &u.Cores, &u.RAM)
@@ -114,10 +124,7 @@ func (s *DB) PatchService(
 	ctx context.Context, id string, p cellwire.ServicePatch, m Moment,
 ) (service cellwire.Service, err error) {
 	err = s.write(ctx, "changing a service in", func(tx *writing) error {
-		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
-		if errors.Is(err, sql.ErrNoRows) {
-			return NotFound("service", id)
-		}
+		before, err := readService(ctx, tx, id, m)
 		if err != nil {
 			return err
 		}
@@ -133,13 +140,13 @@ func (s *DB) PatchService(
 		}
 		if !after.Disabled {
 			if p.DisabledReason != nil && *p.DisabledReason != "" {
-				return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest,
-					Message: fmt.Sprintf("service %s is enabled, and needs no disabled_reason", id)}
+				return serverstate.Invalid("service %s is enabled, and needs no disabled_reason", id)
 			}
 			after.DisabledReason = ""
 		}
-		if len(after.DisabledReason) > maxReason || !storable(after.DisabledReason) {
-			return invalid("disabled_reason has more than %d bytes, or is no UTF-8, or has the character 0", maxReason)
+		if len(after.DisabledReason) > maxReason || !serverstate.Storable(after.DisabledReason) {
+			return serverstate.Invalid("disabled_reason has more than %d bytes, or is no UTF-8, or has the character 0",
+				maxReason)
 		}
 		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason &&
 			after.ForcedDown == before.ForcedDown {
@@ -155,7 +162,7 @@ func (s *DB) PatchService(
 			after.Disabled, after.DisabledReason, after.ForcedDown, m.Now.UnixMicro(), revision, id); err != nil {
 			return err
 		}
-		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		service, err = readService(ctx, tx, id, m)
 		tx.onDurable(func(w *Watch) { w.Service(&before, &service) })
 		return err
 	})
@@ -166,11 +173,7 @@ func (s *DB) PatchService(
 // ever comes back.
 func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
 	err = s.write(ctx, "deleting a service from", func(tx *writing) (err error) {
-		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id),
-			m); errors.Is(err, sql.ErrNoRows) {
-			return NotFound("service", id)
-		}
-		if err != nil {
+		if service, err = readService(ctx, tx, id, m); err != nil {
 			return err
 		}
 		var living, stopped bool
@@ -178,8 +181,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			return err
 		}
 		if living {
-			return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse,
-				Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
+			return inUse("host %s has servers that are not deleted", service.Host)
 		}
 		moves, err := migrationsOf(ctx, tx, service.Host)
 		if err != nil {
@@ -188,9 +190,8 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 		for _, list := range moves {
 			for _, m := range list {
 				if m.Type == cellwire.MigrationCold || slices.Contains(m.Hosts(), service.Host) {
-					return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf(
-						"host %s is in migration %s of server %s, which is %s", service.Host,
-						m.UUID, m.ServerUUID, m.Status)}
+					return inUse("host %s is in migration %s of server %s, which is %s",
+						service.Host, m.UUID, m.ServerUUID, m.Status)
 				}
 			}
 		}
@@ -199,15 +200,8 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			return err
 		}
 		if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
-			return &cellwire.Error{
-				Status: 409,
-				Code:   cellwire.CodeConflict,
-				Message: fmt.Sprintf(
-					"the agent of host %s reports to this cell, and would be back at once; stop it, or take away "+
-						"its [cell_client], and wait until it counts as down",
-					service.Host,
-				),
-			}
+			return serverstate.Conflict("the agent of host %s reports to this cell, and would be back at once; stop "+
+				"it, or take away its [cell_client], and wait until it counts as down", service.Host)
 		}
 		tx.onDurable(func(w *Watch) { w.Service(&service, nil) })
 		for _, statement := range []string{
@@ -226,6 +220,10 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 	return service, err
 }
 
+func inUse(format string, args ...any) error {
+	return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf(format, args...)}
+}
+
 // Work is what is new for a host, read from an index of its rows.
 func (s *DB) Work(
 	ctx context.Context, host string, after int64, epoch string, m Moment,
@@ -234,7 +232,7 @@ func (s *DB) Work(
 		var revision int64
 		work.Service, revision, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
 		if errors.Is(err, sql.ErrNoRows) {
-			return NotFound("host", host)
+			return serverstate.NotFound("host", host)
 		}
 		if err != nil {
 			return err
@@ -276,7 +274,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 	var uuids []string
 	seen := map[string]bool{}
 	for _, report := range reports {
-		if storable(report.UUID) && !seen[report.UUID] {
+		if serverstate.Storable(report.UUID) && !seen[report.UUID] {
 			uuids = append(uuids, report.UUID)
 		}
 		seen[report.UUID] = true
@@ -291,7 +289,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 		}
 		moving := map[string]*stored{}
 		for i := range reports {
-			if r := rows[reports[i].UUID]; r != nil && mayMatter(&r.Server, &reports[i]) {
+			if r := rows[reports[i].UUID]; r != nil && serverstate.MigrationsMatter(&r.Server, &reports[i]) {
 				moving[r.Server.UUID] = r
 			}
 		}
@@ -299,13 +297,13 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 			return err
 		}
 		changed := map[string]bool{}
-		var ended outcomes
+		var ended serverstate.Outcomes
 		for i, report := range reports {
 			refused[i] = ""
 			r := rows[report.UUID]
-			migration := aboutMigration(report.Kind)
+			migration := serverstate.AboutMigration(report.Kind)
 			// one answer for both: which servers others have is not for hosts
-			if r == nil || !r.mayReport(host, migration) {
+			if r == nil || !r.MayReport(host, migration) {
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}
@@ -322,14 +320,14 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				return err
 			}
 			changed[report.UUID] = changed[report.UUID] || one
-			ended.add(&was, &r.Server)
+			ended.Add(&was, &r.Server)
 		}
 		for _, uuid := range uuids {
 			if !changed[uuid] {
 				continue
 			}
 			for _, m := range rows[uuid].Migrations {
-				if m.Open || m.changed {
+				if m.Open || m.Changed {
 					out.Movers = append(out.Movers, m.SourceHost, m.DestHost)
 				}
 			}
@@ -337,7 +335,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				return err
 			}
 		}
-		return ended.write(ctx, tx, m.Now)
+		return tx.writeOutcomes(ctx, &ended, m.Now)
 	})
 	if err != nil {
 		return Applied{}, err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -36,7 +37,7 @@ var (
 	updateMigration = "UPDATE migrations SET " + strings.Join(migrationColumns, " = ?, ") + " = ? WHERE id = ?"
 )
 
-func migrationValues(m *Migration) []any {
+func migrationValues(m *serverstate.Migration) []any {
 	due := m.Open && (m.GiveBack || m.Status == cellwire.MigrationAccepted)
 	return []any{m.UUID, m.ServerUUID, string(m.Type), string(m.Status), m.SourceHost, m.SourceNode,
 		m.SourceNodeUUID, m.SourceZone,
@@ -45,9 +46,9 @@ func migrationValues(m *Migration) []any {
 		m.Open, m.GiveBack, string(m.SourceGuest), due}
 }
 
-func scanMigration(row sqldb.Row) (*Migration, error) {
+func scanMigration(row sqldb.Row) (*serverstate.Migration, error) {
 	var (
-		m                Migration
+		m                serverstate.Migration
 		created, updated int64
 	)
 	err := row.Scan(&m.ID, &m.UUID, &m.ServerUUID, &m.Type,
@@ -80,33 +81,17 @@ func readMigrations(ctx context.Context, db sqldb.Querier, rows map[string]*stor
 	return nil
 }
 
-// mayMatter says whether the migrations of a server may matter to a report about it. Whether its
-// guest is there matters to the source of any that is open, also if the server shows nothing of it.
-func mayMatter(s *cellwire.Server, report *cellwire.Report) bool {
-	was, is := s.PowerState, report.PowerState
-	if aboutMigration(report.Kind) || s.LaunchedAt != nil && was != is &&
-		(was == plugins.PowerNoState || is == plugins.PowerNoState) {
-		return true
-	}
-	switch s.TaskState {
-	case cellwire.TaskRebuilding, cellwire.TaskResizePrep, cellwire.TaskResizeMigrating, cellwire.TaskResizeFinish,
-		cellwire.TaskResizeReverting, cellwire.TaskDeleting:
-		return true
-	}
-	return s.Deleted || s.VMState == cellwire.VMResized
-}
-
 // writeMigrations writes the migrations of a record that were changed. All that are open get the
 // record's revision with it: their hosts have to look at the server.
 func writeMigrations(ctx context.Context, tx *writing, r *stored) error {
 	for _, m := range r.Migrations {
-		if !m.Open && !m.changed {
+		if !m.Open && !m.Changed {
 			continue
 		}
-		if m.changed {
+		if m.Changed {
 			m.UpdatedAt = r.Server.UpdatedAt
 		}
-		m.Revision, m.changed = r.Server.Revision, false
+		m.Revision, m.Changed = r.Server.Revision, false
 		values := migrationValues(m)
 		if m.ID > 0 {
 			if _, err := tx.ExecContext(ctx, updateMigration, append(values, m.ID)...); err != nil {
@@ -141,11 +126,11 @@ func (s *DB) changeMigrating(
 func (s *DB) Migrate(
 	ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment,
 ) (cellwire.Migration, error) {
-	if err := CheckUUID(q.UUID); err != nil {
+	if err := serverstate.CheckUUID(q.UUID); err != nil {
 		return cellwire.Migration{}, err
 	}
 	if q.Host != "" {
-		if err := CheckHost(q.Host); err != nil {
+		if err := serverstate.CheckHost(q.Host); err != nil {
 			return cellwire.Migration{}, err
 		}
 	}
@@ -169,7 +154,7 @@ func (s *DB) Migrate(
 	if err != nil {
 		return cellwire.Migration{}, err
 	}
-	return r.openMigration(q.UUID).Migration, nil
+	return r.OpenMigration(q.UUID).Migration, nil
 }
 
 // unreported adds to the refusal of an evacuation that the host, which is up, does not report the
@@ -201,7 +186,7 @@ func (s *DB) Step(
 	ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment,
 ) (answer cellwire.Migration, err error) {
 	if step.Abort != "" {
-		if err := CheckUUID(step.Abort); err != nil {
+		if err := serverstate.CheckUUID(step.Abort); err != nil {
 			return answer, err
 		}
 	}
@@ -211,7 +196,7 @@ func (s *DB) Step(
 		case err != nil:
 			return err
 		case !found:
-			return NotFound("migration", uuid)
+			return serverstate.NotFound("migration", uuid)
 		}
 		rows, err := records(ctx, tx, []string{one.ServerUUID})
 		if err != nil {
@@ -219,7 +204,7 @@ func (s *DB) Step(
 		}
 		r := rows[one.ServerUUID]
 		if r == nil {
-			return NotFound("server", one.ServerUUID)
+			return serverstate.NotFound("server", one.ServerUUID)
 		}
 		if err := readMigrations(ctx, tx, rows); err != nil {
 			return err
@@ -256,7 +241,8 @@ func (s *DB) Step(
 		if err != nil {
 			return err
 		}
-		move := r.Migrations[slices.IndexFunc(r.Migrations, func(m *Migration) bool { return m.UUID == uuid })]
+		at := slices.IndexFunc(r.Migrations, func(m *serverstate.Migration) bool { return m.UUID == uuid })
+		move := r.Migrations[at]
 		if answer = move.Migration; !changed {
 			return nil
 		}
@@ -268,11 +254,11 @@ func (s *DB) Step(
 		case step.Destination != nil && one.Type == cellwire.MigrationBuild:
 			err = tx.createdAgain(ctx, &r.Server, m.Now)
 		case step.Abort != "" && one.Status == cellwire.MigrationAccepted: // the server has no fault of it
-			err = tx.failAction(ctx, r.Server.UUID, byAdministrator(r.Server.UUID), m.Now)
+			err = tx.failAction(ctx, r.Server.UUID, serverstate.AbortMessage(r.Server.UUID), m.Now)
 		default:
-			var ended outcomes
-			ended.add(&was, &r.Server)
-			err = ended.write(ctx, tx, m.Now)
+			var ended serverstate.Outcomes
+			ended.Add(&was, &r.Server)
+			err = tx.writeOutcomes(ctx, &ended, m.Now)
 		}
 		if err != nil {
 			return err
@@ -313,7 +299,7 @@ func (s *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migratio
 // Migrations are those of a query.
 func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error) {
 	if q.Limit < 1 || q.Limit > cellwire.MaxLimit {
-		return nil, invalid("limit is %d, not 1 to %d", q.Limit, cellwire.MaxLimit)
+		return nil, serverstate.Invalid("limit is %d, not 1 to %d", q.Limit, cellwire.MaxLimit)
 	}
 	conditions, args := []string{"1 = 1"}, []any{}
 	where := func(condition string, values ...any) {
@@ -323,7 +309,7 @@ func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		{"uuid", q.UUID}, {"instance_uuid", q.ServerUUID}, {"source_host", q.SourceHost}, {"status", string(q.Status)},
 		{"migration_type", string(q.Type)}, {"project_id", q.ProjectID},
 	} {
-		if !storable(c.value) {
+		if !serverstate.Storable(c.value) {
 			return []cellwire.Migration{}, nil
 		}
 		if c.value != "" {
@@ -334,7 +320,7 @@ func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		where("m.migration_type <> ?", string(cellwire.MigrationBuild))
 	}
 	switch {
-	case !storable(q.Host):
+	case !serverstate.Storable(q.Host):
 		return []cellwire.Migration{}, nil
 	case q.Host != "":
 		where("(m.source_host = ? OR m.dest_host = ?)", q.Host, q.Host)
@@ -375,12 +361,12 @@ func (s *DB) migrations(
 }
 
 // migrationsOf are the open migrations from and to a host, by their servers.
-func migrationsOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*Migration, error) {
+func migrationsOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*serverstate.Migration, error) {
 	moves, err := sqldb.All(ctx, db, scanMigration,
 		selectMigrations+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMigrations+
 			"WHERE m.is_open = 1 AND m.dest_host = ?", host, host)
-	slices.SortFunc(moves, func(a, b *Migration) int { return cmp.Compare(a.ID, b.ID) })
-	by := map[string][]*Migration{}
+	slices.SortFunc(moves, func(a, b *serverstate.Migration) int { return cmp.Compare(a.ID, b.ID) })
+	by := map[string][]*serverstate.Migration{}
 	for _, m := range moves {
 		by[m.ServerUUID] = append(by[m.ServerUUID], m)
 	}
@@ -407,7 +393,7 @@ func (s *DB) items(
 			r.Migrations = moves[r.Server.UUID]
 			want, of := r.WantOn(host)
 			if want == "" {
-				if !r.idleOn(host) {
+				if !r.IdleOn(host) {
 					return nil
 				}
 				want = cellwire.WantIdle

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -206,7 +207,7 @@ func eachPart(ctx context.Context, tx *writing, uuids []string, statement string
 func (s *DB) Report(
 	ctx context.Context, who Reporter, r cellwire.HostReport, m Moment,
 ) (service cellwire.Service, problems []cellwire.NodeProblem, err error) {
-	if err := errors.Join(CheckHost(who.Host), CheckReport(r)); err != nil {
+	if err := errors.Join(serverstate.CheckHost(who.Host), serverstate.CheckReport(r)); err != nil {
 		return cellwire.Service{}, nil, err
 	}
 	const op = "noting a host's report in"
@@ -260,7 +261,7 @@ const reportersOf = "SELECT host FROM compute_nodes WHERE uuid = ? AND present =
 
 // NodeReporter implements [Store].
 func (s *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error) {
-	if err := errors.Join(CheckHost(who.Host), CheckUUID(node)); err != nil {
+	if err := errors.Join(serverstate.CheckHost(who.Host), serverstate.CheckUUID(node)); err != nil {
 		return "", err
 	}
 	if may, _ := who.mayOwn(node); !may {
@@ -441,57 +442,43 @@ func details(n cellwire.ReportedNode, more ...any) []any {
 
 // write writes what a report changes of nodes.
 func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now int64) error {
-	steps := []struct {
-		query string
-		args  []any
-	}{}
-	step := func(query string, args ...any) {
-		steps = append(steps, struct {
-			query string
-			args  []any
-		}{query, args})
-	}
+	var all statements
 	for _, uuid := range c.absent {
-		step("UPDATE compute_nodes SET present = 0, absent_at = ? WHERE uuid = ?", now, uuid)
+		all.add("UPDATE compute_nodes SET present = 0, absent_at = ? WHERE uuid = ?", now, uuid)
 	}
 	for _, n := range c.kept {
 		_, named := who.mayOwn(n.UUID)
-		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, "+
+		all.add("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, "+
 			"abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
 			append([]any{n.Name, keptAbilities(n.Abilities), string(who.Auth), named}, details(n, n.UUID)...)...)
 	}
 	for _, n := range c.added {
 		_, named := who.mayOwn(n.UUID)
-		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, "+
+		all.add("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, "+
 			"hypervisor_type, hypervisor_version, host_ip, unknown_guests) "+
 			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 			append([]any{n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named},
 				details(n)...)...)
 	}
 	for _, n := range c.seized { // the claim of the former host is for its next report
-		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
-		step("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM "+
+		all.add("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
+		all.add("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM "+
 			"compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
-		step(
+		all.add(
 			"UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, "+
 				"hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
 			append([]any{who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true},
 				details(n, n.UUID)...)...)
 	}
 	for _, uuid := range slices.Concat(c.dropped, c.claimed) {
-		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)
+		all.add("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)
 	}
 	for _, uuid := range c.claimed {
 		_, named := who.mayOwn(uuid)
-		step("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)",
+		all.add("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)",
 			uuid, who.Host, string(who.Auth), named, now)
 	}
-	for _, s := range steps {
-		if _, err := tx.ExecContext(ctx, s.query, s.args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return all.run(ctx, tx)
 }
 
 // NodesState takes what the compute API says about nodes.
@@ -525,19 +512,19 @@ func (s *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) 
 }
 
 func checkNodesRequest(r cellwire.NodesRequest) error {
-	if err := errors.Join(CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesTold),
-		CheckUUIDs(r.Forgotten, maxNodesTold)); err != nil {
+	if err := errors.Join(serverstate.CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesTold),
+		serverstate.CheckUUIDs(r.Forgotten, maxNodesTold)); err != nil {
 		return err
 	}
 	for uuid, text := range r.Problems {
-		if text == "" || len(text) > cellwire.MaxProblem || !storable(text) {
-			return invalid(
+		if text == "" || len(text) > cellwire.MaxProblem || !serverstate.Storable(text) {
+			return serverstate.Invalid(
 				"the problem of node %s is empty, or has more than %d bytes, or is no UTF-8, or has the character 0",
 				uuid, cellwire.MaxProblem)
 		}
 	}
 	if r.Host != "" {
-		return CheckHost(r.Host)
+		return serverstate.CheckHost(r.Host)
 	}
 	return nil
 }

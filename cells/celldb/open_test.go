@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -192,5 +193,17 @@ func TestDamage(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no damage was seen")
+	}
+}
+
+func TestAlive(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	m := celldb.Moment{Now: start, DownTime: time.Minute}
+	for ago, want := range map[time.Duration]bool{0: true,
+		time.Minute: true, time.Minute + 1: false, -time.Minute: true, -2 * time.Minute: false} {
+		testproc.Equal(t, m.Alive(start.Add(-ago)), want, "seen %v ago: alive is %v", ago)
+	}
+	if m.Alive(time.Time{}) {
+		t.Error("a host that was never seen is alive")
 	}
 }

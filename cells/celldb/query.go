@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -136,15 +136,12 @@ func checkQuery(q cellwire.ServerQuery) error {
 		return err
 	}
 	for _, v := range q.After {
-		if text, ok := v.(string); ok && !storable(text) {
-			return invalid("after has the text %q, which no server has", truncate(text, 64))
+		if text, ok := v.(string); ok && !serverstate.Storable(text) {
+			return serverstate.Invalid("after has the text %q, which no server has", serverstate.Truncate(text, 64))
 		}
 	}
 	return nil
 }
-
-// storable says that a text is one that all engines keep.
-func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
 // statement makes SQL of a query that was checked: columns, in which the key's are added for %s,
 // and the conditions, the order and the limit. keys is of how many values a row's key is.
@@ -262,7 +259,7 @@ func (w *where) addAfterKey(q cellwire.ServerQuery, order []sortKey) {
 
 // addEquals adds the condition that a column has a value.
 func (w *where) addEquals(column, value string) {
-	if !storable(value) {
+	if !serverstate.Storable(value) {
 		w.add("1 = 0")
 		return
 	}
@@ -325,7 +322,7 @@ func (e *engine) conditions(q cellwire.ServerQuery) *where {
 	}{{"uuid", q.UUIDs}, {"vm_state", q.VMStates}, {"task_state", q.TaskStates}, {"host", q.Hosts}} {
 		if len(c.list) > 0 {
 			w.oneOf(e, "i."+c.column, slices.DeleteFunc(slices.Clone(c.list),
-				func(s string) bool { return !storable(s) }))
+				func(s string) bool { return !serverstate.Storable(s) }))
 		}
 	}
 	if len(q.PowerStates) > 0 {
@@ -337,4 +334,34 @@ func (e *engine) conditions(q cellwire.ServerQuery) *where {
 		w.addContains(q)
 	}
 	return w
+}
+
+// MaxAnswer bounds the servers of one answer, in bytes by their [Weight]: what does not fit comes
+// with the next one. If every character has to be escaped an answer is six times as long as that,
+// which is still less than the 64 MiB that clients read.
+const MaxAnswer = 8 << 20
+
+// Weight is the approximate size of a server in an answer in bytes, without escapes: nearly all of
+// it is its owner's data.
+func Weight(s cellwire.Server) int {
+	const others = 1 << 10 // keys, states and times
+	n := others + len(s.Name) + len(s.Hostname) + len(s.UserData) + len(s.ImageRef) + len(s.ProjectID) + len(s.UserID) +
+		len(s.KeyName) + len(s.KeyData)
+	if s.Description != nil {
+		n += len(*s.Description)
+	}
+	if s.Fault != nil {
+		n += len(s.Fault.Message) + len(s.Fault.Details)
+	}
+	for _, texts := range []map[string]string{s.Metadata, s.Flavor.ExtraSpecs} {
+		for key, value := range texts {
+			n += len(key) + len(value) + 6
+		}
+	}
+	for _, texts := range [][]string{s.Tags, s.TrustedCerts} {
+		for _, text := range texts {
+			n += len(text) + 3
+		}
+	}
+	return n
 }

@@ -13,18 +13,19 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // rest is what of a server has no column of its own, because nothing asks for it.
 type rest struct {
-	Flavor       cellwire.Flavor `json:"flavor"`
-	UserData     string          `json:"user_data,omitempty"`
-	TrustedCerts []string        `json:"trusted_image_certificates,omitempty"`
-	Fault        *cellwire.Fault `json:"fault,omitempty"`
-	Former       *Former         `json:"former,omitempty"`
-	Retries      int             `json:"retries,omitempty"`
+	Flavor       cellwire.Flavor     `json:"flavor"`
+	UserData     string              `json:"user_data,omitempty"`
+	TrustedCerts []string            `json:"trusted_image_certificates,omitempty"`
+	Fault        *cellwire.Fault     `json:"fault,omitempty"`
+	Former       *serverstate.Former `json:"former,omitempty"`
+	Retries      int                 `json:"retries,omitempty"`
 }
 
 // The columns of a Record, in the order of recordValues: those that are read, in the order of
@@ -69,7 +70,7 @@ func (h *hostState) up(m Moment) bool {
 
 // stored is a row and its host.
 type stored struct {
-	Record
+	serverstate.Record
 	host hostState
 }
 
@@ -163,7 +164,7 @@ const (
 )
 
 // recordValues are the values of recordColumns.
-func recordValues(r *Record) ([]any, error) {
+func recordValues(r *serverstate.Record) ([]any, error) {
 	s := &r.Server
 	gone := goneLiving
 	switch {

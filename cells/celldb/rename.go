@@ -4,7 +4,6 @@ package celldb
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -26,10 +26,7 @@ func (s *DB) RenameHost(
 		return service, err
 	}
 	err = s.write(ctx, "renaming a host in", func(tx *writing) error {
-		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
-		if errors.Is(err, sql.ErrNoRows) {
-			return NotFound("service", id)
-		}
+		before, err := readService(ctx, tx, id, m)
 		if service = before; err != nil || before.Host == r.To {
 			return err
 		}
@@ -38,14 +35,12 @@ func (s *DB) RenameHost(
 			if revision, err = tx.nextRevision(ctx); err != nil {
 				return err
 			}
-			if before, _,
-				err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); err != nil {
+			if before, err = readService(ctx, tx, id, m); err != nil {
 				return err
 			}
 		}
 		if before.Host != r.From {
-			return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict,
-				Message: fmt.Sprintf("service %s is that of host %s, not of %s", id, before.Host, r.From)}
+			return serverstate.Conflict("service %s is that of host %s, not of %s", id, before.Host, r.From)
 		}
 		if err := s.mayRename(ctx, tx, before, r, m); err != nil || r.Check {
 			return err
@@ -53,7 +48,7 @@ func (s *DB) RenameHost(
 		if err := rename(ctx, tx, r, revision); err != nil {
 			return err
 		}
-		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
+		service, err = readService(ctx, tx, id, m)
 		tx.onDurable(func(w *Watch) { w.Service(&before, &service) })
 		return err
 	})
@@ -61,12 +56,12 @@ func (s *DB) RenameHost(
 }
 
 func checkRename(r cellwire.RenameRequest) error {
-	if err := errors.Join(CheckHost(r.From), CheckHost(r.To),
-		CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesTold)); err != nil {
+	if err := errors.Join(serverstate.CheckHost(r.From), serverstate.CheckHost(r.To),
+		serverstate.CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesTold)); err != nil {
 		return err
 	}
 	for _, name := range r.Nodes {
-		if err := checkName("node", name); err != nil {
+		if err := serverstate.CheckName("node", name); err != nil {
 			return err
 		}
 	}
@@ -97,9 +92,8 @@ func (s *DB) mayRename(
 		return err
 	}
 	if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
-		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf(
-			"the agent of host %s reports to this cell, or did less than %v ago; stop it, and wait until it "+
-				"counts as down", r.From, m.DownTime)}
+		return serverstate.Conflict("the agent of host %s reports to this cell, or did less than %v ago; stop it, "+
+			"and wait until it counts as down", r.From, m.DownTime)
 	}
 	var living bool
 	if err := tx.QueryRowContext(ctx, presentOn, r.To, r.To, r.To, r.To).Scan(&taken); err != nil {
@@ -109,17 +103,12 @@ func (s *DB) mayRename(
 		return err
 	}
 	if taken || living {
-		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict,
-			Message: fmt.Sprintf("the cell has a host %s already", r.To)}
+		return serverstate.Conflict("the cell has a host %s already", r.To)
 	}
 	busy, err := s.busyOn(ctx, tx, r.From)
 	if err == nil && len(busy) > 0 {
-		err = &cellwire.Error{
-			Status: 409,
-			Code:   cellwire.CodeInUse,
-			Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s",
-				r.From, len(busy), truncate(strings.Join(busy, ", "), maxBusy)),
-		}
+		err = inUse("host %s has begun what is not finished (%d): %s",
+			r.From, len(busy), serverstate.Truncate(strings.Join(busy, ", "), maxBusy))
 	}
 	return err
 }
@@ -157,37 +146,42 @@ func (s *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []
 // rename gives a host its new name wherever the old one is. Claims of nodes and processes of agents
 // are those of the agent that is stopped.
 func rename(ctx context.Context, tx *writing, r cellwire.RenameRequest, revision int64) error {
-	type step struct {
-		query string
-		args  []any
-	}
-	steps := []step{
-		{"DELETE FROM node_claims WHERE host = ?", []any{r.From}},
-		{"DELETE FROM host_agents WHERE host = ?", []any{r.From}},
-		{"UPDATE services SET host = ?, revision = ? WHERE host = ?", []any{r.To, revision, r.From}},
-		{"UPDATE compute_nodes SET host = ? WHERE host = ?", []any{r.To, r.From}},
-	}
+	var all statements
+	all.add("DELETE FROM node_claims WHERE host = ?", r.From)
+	all.add("DELETE FROM host_agents WHERE host = ?", r.From)
+	all.add("UPDATE services SET host = ?, revision = ? WHERE host = ?", r.To, revision, r.From)
+	all.add("UPDATE compute_nodes SET host = ? WHERE host = ?", r.To, r.From)
 	for _, uuid := range slices.Sorted(maps.Keys(r.Nodes)) {
 		name := r.Nodes[uuid]
-		steps = append(
-			steps,
-			step{"UPDATE compute_nodes SET hypervisor_hostname = ? WHERE uuid = ? AND host = ?",
-				[]any{name, uuid, r.To}},
-			step{"UPDATE instances SET node = ? WHERE hidden = 0 AND host <> '' AND host = ? AND node_uuid = ?",
-				[]any{name, r.From, uuid}},
-			step{"UPDATE migrations SET source_node = ? WHERE is_open = 0 AND source_host = ? AND source_node_uuid = ?",
-				[]any{name, r.From, uuid}},
-			step{"UPDATE migrations SET dest_node = ? WHERE is_open = 0 AND dest_host = ? AND dest_node_uuid = ?",
-				[]any{name, r.From, uuid}},
-		)
+		all.add("UPDATE compute_nodes SET hypervisor_hostname = ? WHERE uuid = ? AND host = ?", name, uuid, r.To)
+		all.add("UPDATE instances SET node = ? WHERE hidden = 0 AND host <> '' AND host = ? AND node_uuid = ?",
+			name, r.From, uuid)
+		all.add("UPDATE migrations SET source_node = ? WHERE is_open = 0 AND source_host = ? AND source_node_uuid = ?",
+			name, r.From, uuid)
+		all.add("UPDATE migrations SET dest_node = ? WHERE is_open = 0 AND dest_host = ? AND dest_node_uuid = ?",
+			name, r.From, uuid)
 	}
-	steps = append(
-		steps,
-		step{"UPDATE instances SET host = ? WHERE hidden = 0 AND host <> '' AND host = ?", []any{r.To, r.From}},
-		step{"UPDATE migrations SET source_host = ? WHERE is_open = 0 AND source_host = ?", []any{r.To, r.From}},
-		step{"UPDATE migrations SET dest_host = ? WHERE is_open = 0 AND dest_host = ?", []any{r.To, r.From}},
-	)
-	for _, one := range steps {
+	all.add("UPDATE instances SET host = ? WHERE hidden = 0 AND host <> '' AND host = ?", r.To, r.From)
+	all.add("UPDATE migrations SET source_host = ? WHERE is_open = 0 AND source_host = ?", r.To, r.From)
+	all.add("UPDATE migrations SET dest_host = ? WHERE is_open = 0 AND dest_host = ?", r.To, r.From)
+	return all.run(ctx, tx)
+}
+
+// statements are run one after another, with their arguments.
+type statements []struct {
+	query string
+	args  []any
+}
+
+func (s *statements) add(query string, args ...any) {
+	*s = append(*s, struct {
+		query string
+		args  []any
+	}{query, args})
+}
+
+func (s statements) run(ctx context.Context, tx *writing) error {
+	for _, one := range s {
 		if _, err := tx.ExecContext(ctx, one.query, one.args...); err != nil {
 			return err
 		}

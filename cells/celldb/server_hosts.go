@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -22,7 +23,9 @@ func (s *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []ce
 			all, err = hostsOf(ctx, db, q.UUIDs)
 			return err
 		}
-		hosts := slices.DeleteFunc(slices.Clone(q.On), func(host string) bool { return host == "" || !storable(host) })
+		hosts := slices.DeleteFunc(slices.Clone(q.On), func(host string) bool {
+			return host == "" || !serverstate.Storable(host)
+		})
 		all, err = oneOn(ctx, db, hosts)
 		return err
 	})
@@ -50,22 +53,11 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 		}
 		for _, uuid := range part {
 			if r := rows[uuid]; r != nil {
-				all = append(all, cellwire.ServerHosts{UUID: uuid, Hosts: r.hosts()})
+				all = append(all, cellwire.ServerHosts{UUID: uuid, Hosts: r.Hosts()})
 			}
 		}
 	}
 	return all, nil
-}
-
-// hosts are those that the server may be on.
-func (r *Record) hosts() []string {
-	open := make([]cellwire.Migration, 0, len(r.Migrations))
-	for _, m := range r.Migrations {
-		if m.Open {
-			open = append(open, m.Migration)
-		}
-	}
-	return cellwire.HostsOf(r.Server.Host, open)
 }
 
 // oneOn finds a server that is on one of some hosts, or else one that may come to be there.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -133,7 +134,7 @@ func applyTransition(
 	if r.DesiredState() != want {
 		r.WantRevision = r.Server.Revision
 	}
-	at := TruncateTime(now)
+	at := serverstate.TruncateTime(now)
 	r.Server.UpdatedAt = &at
 	if was != nil {
 		tx.transition(was, cloneServer(&r.Server))
@@ -153,16 +154,22 @@ func update(ctx context.Context, tx *writing, r *stored) error {
 	return writeMigrations(ctx, tx, r)
 }
 
-// changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
-// without one. What it changed is an action with the name, unless that is "".
+// changeOne runs a transition of the server with the uuid in a transaction, and returns the server
+// as it is then; a refusal (not found) without one. What it changed is an action with the name,
+// unless that is "".
 func (s *DB) changeOne(
-	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
-	transition func(*stored) (bool, error),
-) (*stored, error) {
-	return s.changeRead(ctx, op, uuid, action, now, nil, transition)
+	ctx context.Context, op, uuid string, action cellwire.ActionName, m Moment,
+	transition func(*serverstate.Record) (bool, error),
+) (cellwire.Server, error) {
+	r, err := s.changeRead(ctx, op, uuid, action, m.Now, nil,
+		func(r *stored) (bool, error) { return transition(&r.Record) })
+	if err != nil {
+		return cellwire.Server{}, err
+	}
+	return r.server(m), nil
 }
 
-// changeRead is changeOne, after more was read of the server; nil: nothing.
+// changeRead is changeOne of a row with its host, after more was read; nil: nothing.
 func (s *DB) changeRead(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writing, *stored) error,
 	transition func(*stored) (bool, error),
@@ -172,7 +179,7 @@ func (s *DB) changeRead(
 			return err
 		}
 		if r == nil {
-			return NotFound("server", uuid)
+			return serverstate.NotFound("server", uuid)
 		}
 		if more != nil {
 			if err := more(tx, r); err != nil {
@@ -207,17 +214,17 @@ func (s *DB) Server(ctx context.Context, uuid string, m Moment) (cellwire.Server
 		return cellwire.Server{}, s.kit.Explain(ctx, "reading a server from", err)
 	}
 	if r == nil {
-		return cellwire.Server{}, NotFound("server", uuid)
+		return cellwire.Server{}, serverstate.NotFound("server", uuid)
 	}
 	return r.server(m), nil
 }
 
 // Insert makes a hidden row.
 func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cellwire.Server, error) {
-	if err := CheckInsert(server); err != nil {
+	if err := serverstate.CheckInsert(server); err != nil {
 		return cellwire.Server{}, err
 	}
-	inserted, err := NewRecord(server, m)
+	inserted, err := serverstate.NewRecord(server, m.Now)
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -256,12 +263,8 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 
 // Release shows a hidden row.
 func (s *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m.Now,
-		func(r *stored) (bool, error) { return r.Release(), nil })
-	if err != nil {
-		return cellwire.Server{}, err
-	}
-	return r.server(m), nil
+	return s.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m,
+		func(r *serverstate.Record) (bool, error) { return r.Release(), nil })
 }
 
 // Discard erases a hidden row.
@@ -285,12 +288,8 @@ func (s *DB) Delete(
 	ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment,
 ) (cellwire.DeleteAnswer, error) {
 	if kind != cellwire.DeleteNormal && kind != cellwire.DeleteSoft && kind != cellwire.DeleteReclaim {
-		return cellwire.DeleteAnswer{}, &cellwire.Error{
-			Status: 400,
-			Code:   cellwire.CodeBadRequest,
-			Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q",
-				kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim),
-		}
+		return cellwire.DeleteAnswer{}, serverstate.Invalid("kind is %.64q, not %q, %q or %q",
+			kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim)
 	}
 	var local bool
 	r, err := s.changeMigrating(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
@@ -316,22 +315,13 @@ func (s *DB) Delete(
 
 // Restore takes a soft delete back.
 func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m.Now,
-		func(r *stored) (bool, error) { return r.Restore() })
-	if err != nil {
-		return cellwire.Server{}, err
-	}
-	return r.server(m), nil
+	return s.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m, (*serverstate.Record).Restore)
 }
 
 // Patch changes what a server is called and marked with.
 func (s *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "changing a server", uuid, "", m.Now,
-		func(r *stored) (bool, error) { return r.Patch(patch) })
-	if err != nil {
-		return cellwire.Server{}, err
-	}
-	return r.server(m), nil
+	return s.changeOne(ctx, "changing a server", uuid, "", m,
+		func(r *serverstate.Record) (bool, error) { return r.Patch(patch) })
 }
 
 // Rebuild begins to make the guest of a server again. What its host cannot do is refused (unable).
@@ -348,22 +338,14 @@ func (s *DB) Rebuild(
 	if err := s.CheckAbility(ctx, server, plugins.AbilityRebuild); err != nil {
 		return cellwire.Server{}, err
 	}
-	r, err := s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m.Now,
-		func(r *stored) (bool, error) { return r.Rebuild(request) })
-	if err != nil {
-		return cellwire.Server{}, err
-	}
-	return r.server(m), nil
+	return s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m,
+		func(r *serverstate.Record) (bool, error) { return r.Rebuild(request) })
 }
 
 // Power begins a power action.
 func (s *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m.Now,
-		func(r *stored) (bool, error) { return r.Power(action) })
-	if err != nil {
-		return cellwire.Server{}, err
-	}
-	return r.server(m), nil
+	return s.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m,
+		func(r *serverstate.Record) (bool, error) { return r.Power(action) })
 }
 
 // Reset says in which state a server is.
@@ -391,7 +373,7 @@ func (s *DB) Freed(ctx context.Context, uuid string) error {
 		case err != nil:
 			return err
 		case r == nil:
-			return NotFound("server", uuid)
+			return serverstate.NotFound("server", uuid)
 		}
 		if changed, err := r.Freed(); err != nil || !changed {
 			return err
@@ -426,20 +408,8 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 // these rows.
 func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
 	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
-		get := func(query string, args ...any) (list []cellwire.UnfinishedServer, err error) {
-			err = sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
-				var (
-					one   cellwire.UnfinishedServer
-					since int64
-				)
-				if err := row.Scan(&one.UUID, &one.ProjectID, &since); err != nil {
-					return err
-				}
-				one.Since = fromMicros(since)
-				list = append(list, one)
-				return nil
-			})
-			return list, err
+		get := func(query string, args ...any) ([]cellwire.UnfinishedServer, error) {
+			return sqldb.All(ctx, db, scanUnfinished, query, args...)
 		}
 		u.Epoch = s.info.Epoch
 		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&u.Revision); err != nil {
@@ -455,4 +425,29 @@ func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time)
 		return err
 	})
 	return u, err
+}
+
+func scanUnfinished(row sqldb.Row) (s cellwire.UnfinishedServer, err error) {
+	var since int64
+	err = row.Scan(&s.UUID, &s.ProjectID, &since)
+	s.Since = fromMicros(since)
+	return s, err
+}
+
+// countStates counts what is in each state. It reads each living row once.
+const countStates = "SELECT vm_state, COUNT(*) FROM instances WHERE gone IN (0, 1) AND hidden = 0 GROUP BY vm_state"
+
+// CountStates counts the servers that live, hidden ones not among them, by vm_state. It is for
+// metrics: the cost is O(servers), a tenth of a second for 100,000, so a caller that asks often
+// should cache the answer.
+func (s *DB) CountStates(ctx context.Context) (map[string]int64, error) {
+	counts := map[string]int64{}
+	err := sqldb.Each(ctx, s.kit.Reader, countStates, nil, func(row sqldb.Row) error {
+		var state string
+		var n int64
+		err := row.Scan(&state, &n)
+		counts[state] = n
+		return err
+	})
+	return counts, s.kit.Explain(ctx, "counting servers in", err)
 }

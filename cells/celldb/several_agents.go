@@ -125,17 +125,3 @@ func nodesOf(ctx context.Context, db sqldb.Querier, host string) ([]string, erro
 	return sqldb.All(ctx, db, sqldb.Value[string],
 		"SELECT uuid FROM compute_nodes WHERE host = ? AND present = 1 ORDER BY uuid", host)
 }
-
-// checkProcess refuses what no agent says of itself.
-func checkProcess(r cellwire.HostReport) error {
-	if r.Turn < 0 {
-		return invalid("the turn is %d", r.Turn)
-	}
-	if r.Process == nil {
-		return nil
-	}
-	if err := r.Process.Check(); err != nil {
-		return invalid("%s", err)
-	}
-	return nil
-}

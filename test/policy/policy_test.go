@@ -122,13 +122,14 @@ var mayImport = map[string][]string{
 	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
 	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler,
 	// the compute API, and the agent's worker. Only package cells chooses databases.
-	"cells":            {"placement/placementclient"},
-	"cells/cellwire":   {"plugins"},
-	"cells/apidb":      {"cells/cellwire"},
-	"cells/celldb":     {"cells/cellwire", "plugins"},
-	"cells/cell":       {"cells/celldb", "cells/cellwire"},
-	"cells/cellclient": {"cells/cellwire"},
-	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/cellwire"},
+	"cells":             {"placement/placementclient"},
+	"cells/cellwire":    {"plugins"},
+	"cells/apidb":       {"cells/cellwire"},
+	"cells/serverstate": {"cells/cellwire", "plugins"},
+	"cells/celldb":      {"cells/cellwire", "cells/serverstate", "plugins"},
+	"cells/cell":        {"cells/celldb", "cells/cellwire", "cells/serverstate"},
+	"cells/cellclient":  {"cells/cellwire"},
+	"cells/gather":      {"cells/apidb", "cells/cellclient", "cells/cellwire"},
 	"cells/scheduler": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
@@ -213,6 +214,9 @@ var mustNotDepend = map[string]map[string]string{
 	"cells/compute/api": {
 		module + "cells/gather": "what calls have in common knows no cell",
 		module + "cells/apidb":  "what calls have in common knows no database",
+	},
+	"cells/serverstate": {
+		"database/sql": "cells/celldb does the storing",
 	},
 	"cells/worker": {
 		"database/sql":           "a host holds no database",

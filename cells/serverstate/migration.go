@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverstate
 
 import (
 	"fmt"
@@ -19,13 +19,13 @@ import (
 // have not come back. Each open migration names other hosts as its source, and none of these is a
 // destination, so that a host has at most one thing to do about a server.
 
-// Migration is one of a record.
+// Migration is a move of the server of a record to another host.
 type Migration struct {
 	cellwire.Migration
 	// Open: a host, or the compute API, has something to do about it.
 	Open bool
-	// changed says that it is to be written.
-	changed bool
+	// Changed: it differs from its row, and is to be written.
+	Changed bool
 }
 
 // ended are the statuses in which a server does not move any more.
@@ -50,8 +50,8 @@ func (r *Record) currentMigration() *Migration {
 	return nil
 }
 
-// openMigration is the one that is open and has the uuid; nil: none.
-func (r *Record) openMigration(uuid string) *Migration {
+// OpenMigration returns the open migration with the uuid, nil if there is none.
+func (r *Record) OpenMigration(uuid string) *Migration {
 	for _, m := range r.Migrations {
 		if m.Open && m.UUID == uuid {
 			return m
@@ -100,9 +100,9 @@ func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 	return want, nil
 }
 
-// idleOn says whether a host that has nothing to do about the server may have its guest: it lives
-// there, was made once, and is not about to go back to where it came from.
-func (r *Record) idleOn(host string) bool {
+// IdleOn reports whether a host that has nothing to do about the server may have its guest: the
+// server is there, was launched once, and is not about to go back to its source.
+func (r *Record) IdleOn(host string) bool {
 	s := &r.Server
 	goesBack := slices.ContainsFunc(r.Migrations, func(m *Migration) bool {
 		return m.Open && m.GiveBack && m.DestHost == host
@@ -110,8 +110,8 @@ func (r *Record) idleOn(host string) bool {
 	return s.Host == host && s.LaunchedAt != nil && !s.Hidden && !s.Deleted && !goesBack
 }
 
-// wantOnSource is what a migration wants of its source; decided is false if it wants what is wanted
-// without it, as of a host that has the server or not.
+// wantOnSource returns the desired state that the migration sets on its source. decided is false if
+// the migration sets none: then the server's own state decides.
 func (r *Record) wantOnSource(m *Migration) (want cellwire.Want, decided bool) {
 	home := r.Server.Host == m.SourceHost
 	switch {
@@ -135,7 +135,8 @@ func (r *Record) wantOnSource(m *Migration) (want cellwire.Want, decided bool) {
 	return cellwire.WantDeparting, true
 }
 
-// wantOnDestination is the same of its destination.
+// wantOnDestination returns the desired state that the migration sets on its destination. decided
+// is false if the migration sets none: then the server's own state decides.
 func (r *Record) wantOnDestination(m *Migration) (want cellwire.Want, decided bool) {
 	switch {
 	case r.deleting() || r.Server.Host != m.DestHost:
@@ -176,7 +177,7 @@ func (r *Record) Migrate(
 		moving = nil
 	}
 	if moving != nil {
-		return false, conflict(
+		return false, Conflict(
 			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down, or "+
 				"has no destination yet",
 			moving.UUID,
@@ -185,7 +186,7 @@ func (r *Record) Migrate(
 		)
 	}
 	if i := slices.IndexFunc(r.Migrations, (*Migration).endedUnplaced); i >= 0 {
-		return false, conflict(
+		return false, Conflict(
 			"migration %s of server %s is %s, and its allocations are not given back yet. Send the request again.",
 			r.Migrations[i].UUID,
 			s.UUID,
@@ -193,10 +194,10 @@ func (r *Record) Migrate(
 		)
 	}
 	if q.Host == s.Host {
-		return false, invalid("server %s is on host %s already", s.UUID, s.Host)
+		return false, Invalid("server %s is on host %s already", s.UUID, s.Host)
 	}
 	s.TaskState, r.Former = q.Type.Task(), nil
-	r.Migrations = append(r.Migrations, &Migration{Open: true, changed: true, Migration: cellwire.Migration{
+	r.Migrations = append(r.Migrations, &Migration{Open: true, Changed: true, Migration: cellwire.Migration{
 		UUID: q.UUID, ServerUUID: s.UUID, Type: q.Type, Status: cellwire.MigrationAccepted, DestHost: q.Host,
 		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
 		OldVMState: s.VMState, UserID: by.UserID, ProjectID: by.ProjectID, CreatedAt: TruncateTime(now),
@@ -208,7 +209,7 @@ func (r *Record) Migrate(
 func (r *Record) Step(
 	uuid string, step cellwire.MigrationStep, up func(host string) bool, now time.Time,
 ) (changed bool, err error) {
-	m := r.openMigration(uuid)
+	m := r.OpenMigration(uuid)
 	if m == nil {
 		return false, NotFound("open migration", uuid)
 	}
@@ -224,12 +225,12 @@ func (r *Record) Step(
 	case step.Abort != "":
 		return r.abort(m, step.Abort, up, now)
 	}
-	return false, invalid("a step of a migration has no member that is known")
+	return false, Invalid("a step of a migration has no member that is known")
 }
 
 // setStatus changes the status of a migration; one that is over is not open any more.
 func (m *Migration) setStatus(status cellwire.MigrationStatus, over bool) {
-	m.Status, m.Open, m.changed = status, !over, true
+	m.Status, m.Open, m.Changed = status, !over, true
 	if over {
 		m.Offer = "" // it may be a secret
 	}
@@ -243,18 +244,18 @@ func (r *Record) setDestination(m *Migration, to cellwire.MigrationDestination) 
 	case m.Status != cellwire.MigrationAccepted && same && !m.GiveBack:
 		return false, nil
 	case m.Status != cellwire.MigrationAccepted, r.deleting():
-		return false, conflict("migration %s of server %s is %s, and the server in task_state %s",
+		return false, Conflict("migration %s of server %s is %s, and the server in task_state %s",
 			m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
 	for _, other := range r.Migrations {
 		if other.Open && other.SourceHost == to.Host {
-			return false, conflict("server %s has not left host %s yet, in migration %s", s.UUID, to.Host, other.UUID)
+			return false, Conflict("server %s has not left host %s yet, in migration %s", s.UUID, to.Host, other.UUID)
 		}
 	}
 	if err := CheckHost(to.Host); err != nil {
 		return false, err
 	}
-	if err := checkName("node", to.Node); err != nil {
+	if err := CheckName("node", to.Node); err != nil {
 		return false, err
 	}
 	if err := CheckUUID(to.NodeUUID); err != nil {
@@ -281,7 +282,7 @@ func (r *Record) rebuildElsewhere(now time.Time) {
 	s := &r.Server
 	s.Retries--
 	s.VMState, s.TaskState = cellwire.VMBuilding, cellwire.TaskScheduling
-	r.Migrations = append(r.Migrations, &Migration{Open: true, changed: true, Migration: cellwire.Migration{
+	r.Migrations = append(r.Migrations, &Migration{Open: true, Changed: true, Migration: cellwire.Migration{
 		UUID:       uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s %d", s.UUID, s.Retries)).String(),
 		ServerUUID: s.UUID, Type: cellwire.MigrationBuild, Status: cellwire.MigrationAccepted,
 		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
@@ -308,7 +309,7 @@ func (r *Record) applyUnplaced(m *Migration, fault *cellwire.Fault, giveBack boo
 	case m.endedUnplaced() && !r.deleting(): // a repetition, or it was aborted
 		return false, nil
 	case m.Status != cellwire.MigrationAccepted, r.deleting():
-		return false, conflict("migration %s of server %s is %s, and the server in task_state %s",
+		return false, Conflict("migration %s of server %s is %s, and the server in task_state %s",
 			m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
 	if was := s.Fault; m.Type == cellwire.MigrationBuild && was != nil { // it says more to the owner
@@ -333,16 +334,16 @@ func (r *Record) givenBack(m *Migration, fenced bool, now time.Time) (bool, erro
 	case !m.GiveBack && s.Host == m.SourceHost && m.Status != cellwire.MigrationAccepted:
 		return false, nil // a repetition
 	case !m.GiveBack:
-		return false, conflict("migration %s of server %s is %s, and its allocations are not to be given back",
+		return false, Conflict("migration %s of server %s is %s, and its allocations are not to be given back",
 			m.UUID, s.UUID, m.Status)
 	case s.Deleted:
 		m.GiveBack = false
 		m.setStatus(m.Status, true)
 		return true, nil
 	case r.deleting():
-		return false, conflict("server %s is being deleted", s.UUID)
+		return false, Conflict("server %s is being deleted", s.UUID)
 	case m.endedUnplaced() && !fenced && m.claimable(now):
-		return false, conflict(
+		return false, Conflict(
 			"migration %s of server %s ended less than %s ago, and an earlier claim may still be on its way "+
 				"to Placement", m.UUID, s.UUID, underWay,
 		)
@@ -386,7 +387,7 @@ func (r *Record) endReverted() {
 func (r *Record) abandonMigrations() {
 	for _, m := range r.Migrations {
 		if m.Open {
-			m.GiveBack, m.changed = r.Server.Host == m.SourceHost, true
+			m.GiveBack, m.Changed = r.Server.Host == m.SourceHost, true
 		}
 	}
 }
@@ -394,21 +395,50 @@ func (r *Record) abandonMigrations() {
 // SoftlyDeletable refuses (conflict) to delete softly what moves.
 func (r *Record) SoftlyDeletable() error {
 	if m := r.currentMigration(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
-		return conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete",
+		return Conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete",
 			r.Server.UUID, m.UUID, m.Status)
 	}
 	return nil
 }
 
-// aboutMigration says whether a report is one for [Record.ApplyMigration].
-func aboutMigration(kind cellwire.ReportKind) bool {
+// AboutMigration reports whether reports of a kind are for [Record.ApplyMigration], not for
+// [Record.Apply].
+func AboutMigration(kind cellwire.ReportKind) bool {
 	return kind == cellwire.ReportDeparted || kind == cellwire.ReportArrived || kind == cellwire.ReportLeft
 }
 
-// mayReport reports whether a host may report about the server: it is there or, if the report is
-// about a migration, one that is open takes it from there or to there. A destination that a user
+// MigrationsMatter reports whether the migrations of a server may matter to a report about it.
+// Whether its guest is there matters to the source of any that is open, also if the server shows
+// nothing of it.
+func MigrationsMatter(s *cellwire.Server, report *cellwire.Report) bool {
+	was, is := s.PowerState, report.PowerState
+	if AboutMigration(report.Kind) || s.LaunchedAt != nil && was != is &&
+		(was == plugins.PowerNoState || is == plugins.PowerNoState) {
+		return true
+	}
+	switch s.TaskState {
+	case cellwire.TaskRebuilding, cellwire.TaskResizePrep, cellwire.TaskResizeMigrating, cellwire.TaskResizeFinish,
+		cellwire.TaskResizeReverting, cellwire.TaskDeleting:
+		return true
+	}
+	return s.Deleted || s.VMState == cellwire.VMResized
+}
+
+// Hosts returns the names of the hosts that the server may be on.
+func (r *Record) Hosts() []string {
+	open := make([]cellwire.Migration, 0, len(r.Migrations))
+	for _, m := range r.Migrations {
+		if m.Open {
+			open = append(open, m.Migration)
+		}
+	}
+	return cellwire.HostsOf(r.Server.Host, open)
+}
+
+// MayReport reports whether a host may report about the server: it is there or, if the report is
+// about a migration, an open one takes it from there or to there. A destination that a user
 // wants, and that is not chosen yet, does not know of the server.
-func (r *Record) mayReport(host string, migration bool) bool {
+func (r *Record) MayReport(host string, migration bool) bool {
 	switch {
 	case host == "" || r.Server.Hidden:
 		return false
@@ -427,7 +457,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 	if !slices.Contains(powerStates, report.PowerState) {
 		return false, fmt.Sprintf("%d is no power state", report.PowerState)
 	}
-	m := r.openMigration(report.Migration)
+	m := r.OpenMigration(report.Migration)
 	if m == nil {
 		return false, "" // it is over
 	}
@@ -445,7 +475,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 		if report.Fault != nil {
 			return r.rollBack(m, report.Fault, now), ""
 		}
-		if len(report.Offer) > cellwire.MaxOffer || !storable(report.Offer) {
+		if len(report.Offer) > cellwire.MaxOffer || !Storable(report.Offer) {
 			return false, fmt.Sprintf("the offer has more than %d bytes, or is no UTF-8, or has the character 0",
 				cellwire.MaxOffer)
 		}
@@ -521,7 +551,7 @@ func (r *Record) hostLeft(m *Migration) bool {
 	case r.deleting() && m.Type == cellwire.MigrationEvacuation, m.Status == cellwire.MigrationDone:
 		m.setStatus(cellwire.MigrationCompleted, true)
 	case m.Status == cellwire.MigrationRevert && !r.deleting():
-		m.GiveBack, m.changed = true, true
+		m.GiveBack, m.Changed = true, true
 	default:
 		if s.VMState == cellwire.VMResized {
 			s.VMState = stateOf(s.PowerState)

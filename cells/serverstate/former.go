@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverstate
 
 import "github.com/compute-agent/compute-agent/cells/cellwire"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb_test
+package serverstate_test
 
 import (
 	"testing"
@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -39,7 +39,7 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		state := rapid.SampledFrom([]string{"active/ launched running", "stopped/ launched off"}).Draw(t, "state")
 		with, without := record(state), record(state)
-		for _, r := range []*celldb.Record{with, without} {
+		for _, r := range []*serverstate.Record{with, without} {
 			r.Server.ImageRef, r.Server.Name, r.Server.KeyName, r.Server.KeyData, r.Server.UserData =
 				"old", "was", "k", "key", "data"
 			r.Server.Metadata, r.Server.Tags = map[string]string{"a": "1"}, []string{"t"}
@@ -51,7 +51,7 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 		testproc.Try(with.Rebuild(request)).Or(t)
 		for range rapid.IntRange(0, 3).Draw(t, "changes") {
 			patch := patches.Draw(t, "change")
-			for _, r := range []*celldb.Record{with, without} {
+			for _, r := range []*serverstate.Record{with, without} {
 				testproc.Try(r.Patch(patch)).Or(t)
 			}
 		}
@@ -62,7 +62,7 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 			t.Fatalf("the report is refused: %q", refused)
 		}
 		without.Apply(cellwire.Report{Kind: cellwire.ReportPower, PowerState: power}, now)
-		fault.Created = celldb.TruncateTime(now)
+		fault.Created = serverstate.TruncateTime(now)
 		without.Server.Fault = &fault
 		testproc.Samef(t, cmp.Diff(without, with), "the server (-without the rebuild +with it)")
 	})

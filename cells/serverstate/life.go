@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverstate
 
 import (
 	"crypto/sha256"
@@ -36,8 +36,8 @@ type Record struct {
 	Migrations []*Migration
 }
 
-// NewRecord is the hidden row of a server that was validated by [CheckInsert].
-func NewRecord(s cellwire.Server, m Moment) (*Record, error) {
+// NewRecord returns the hidden row of a server that [CheckInsert] accepts, inserted now.
+func NewRecord(s cellwire.Server, now time.Time) (*Record, error) {
 	s = asInserted(s)
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewRecord(s cellwire.Server, m Moment) (*Record, error) {
 	}
 	sum := sha256.Sum256(text)
 	s.Hidden = true
-	return &Record{Server: s, Digest: hex.EncodeToString(sum[:]), InsertedAt: m.Now}, nil
+	return &Record{Server: s, Digest: hex.EncodeToString(sum[:]), InsertedAt: now}, nil
 }
 
 // asInserted leaves of a server what an insertion gives: nothing that the cell makes, and times as
@@ -130,7 +130,7 @@ func (r *Record) Release() bool {
 // Discardable refuses (conflict) to erase a row that was released.
 func (r *Record) Discardable() error {
 	if !r.Server.Hidden {
-		return conflict("server %s was released in this cell, and is not forgotten; delete it", r.Server.UUID)
+		return Conflict("server %s was released in this cell, and is not forgotten; delete it", r.Server.UUID)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (c
 // restored.
 func (r *Record) Reclaimable() error {
 	if s := &r.Server; !s.Deleted && s.DeletedAt == nil {
-		return conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more",
+		return Conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more",
 			s.UUID, s.VMState, orNone(s.TaskState))
 	}
 	return nil
@@ -211,7 +211,7 @@ func (r *Record) Restore() (changed bool, err error) {
 	s := &r.Server
 	switch {
 	case s.Deleted || s.VMState != cellwire.VMSoftDeleted || s.TaskState == cellwire.TaskDeleting:
-		return false, conflict(
+		return false, Conflict(
 			"server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s",
 			s.UUID,
 			s.VMState,
@@ -296,7 +296,7 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 		return false, err
 	}
 	if m := r.currentMigration(); m != nil {
-		return false, conflict(
+		return false, Conflict(
 			"server %s is being moved: migration %s is %s; end that, or abort it", s.UUID, m.UUID, m.Status,
 		)
 	}
@@ -308,7 +308,7 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 // Freed notes that the allocations are gone. A refusal (conflict) of a server that is not deleted.
 func (r *Record) Freed() (changed bool, err error) {
 	if !r.Server.Deleted {
-		return false, conflict("server %s is not deleted", r.Server.UUID)
+		return false, Conflict("server %s is not deleted", r.Server.UUID)
 	}
 	changed = r.Unfreed
 	r.Unfreed = false
@@ -328,7 +328,8 @@ func NotFound(what, name string) error {
 		Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
 }
 
-func conflict(format string, args ...any) error {
+// Conflict is the refusal (conflict) of what the state of a server or a host does not allow.
+func Conflict(format string, args ...any) error {
 	return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }
 

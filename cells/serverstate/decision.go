@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverstate
 
 import (
 	"fmt"
@@ -27,20 +27,20 @@ func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now
 	}
 	switch {
 	case r.deleting() || s.VMState != cellwire.VMResized:
-		return false, conflict("Cannot '%s' instance %s while it is in vm_state %s", name, s.UUID, s.VMState)
+		return false, Conflict("Cannot '%s' instance %s while it is in vm_state %s", name, s.UUID, s.VMState)
 	case s.TaskState != "":
-		return false, conflict("Cannot '%s' instance %s while it is in task_state %s", name, s.UUID, s.TaskState)
+		return false, Conflict("Cannot '%s' instance %s while it is in task_state %s", name, s.UUID, s.TaskState)
 	case m.Status == status:
 		return false, nil
 	case m.Status == cellwire.MigrationConfirm &&
 		r.lacksGuest(): // the source has not been asked to leave, or not since
 	case m.Status != cellwire.MigrationFinished:
-		return false, conflict("migration %s of server %s is %s", m.UUID, s.UUID, m.Status)
+		return false, Conflict("migration %s of server %s is %s", m.UUID, s.UUID, m.Status)
 	}
 	missing := m.SourceGuest == cellwire.SourceGuestMissing
 	switch {
 	case stays && r.lacksGuest() && missing:
-		return false, conflict(
+		return false, Conflict(
 			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over "+
 				"its disks. Neither host %s nor host %s has one.",
 			name,
@@ -49,7 +49,7 @@ func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now
 			m.SourceHost,
 		)
 	case stays && r.lacksGuest():
-		return false, conflict(
+		return false, Conflict(
 			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, "+
 				"and the one on the old host %s would be removed.",
 			name,
@@ -59,7 +59,7 @@ func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now
 		)
 	case stays:
 	case missing && !r.lacksGuest():
-		return false, conflict(
+		return false, Conflict(
 			"Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and "+
 				"the one on the new host %s would be removed.",
 			name, s.UUID, m.SourceHost, s.Host)
@@ -98,7 +98,7 @@ func (r *Record) sourceSays(m *Migration, report cellwire.Report, now time.Time)
 		}
 		r.staysResized(m, &fault, now)
 	}
-	m.SourceGuest, m.changed = guest, true
+	m.SourceGuest, m.Changed = guest, true
 	return true
 }
 

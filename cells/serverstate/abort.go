@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverstate
 
 import (
 	"fmt"
@@ -53,12 +53,12 @@ func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now
 	case m.GiveBack:
 		return false, nil // a repetition
 	case r.deleting():
-		return false, conflict("server %s is being deleted", s.UUID)
+		return false, Conflict("server %s is being deleted", s.UUID)
 	case m.Status == cellwire.MigrationAccepted && m.Type != cellwire.MigrationBuild:
 		r.endMigration(m, true)
 		return true, nil
 	case m.revertPending(s):
-		return false, conflict(
+		return false, Conflict(
 			"migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down",
 			m.UUID,
 			s.UUID,
@@ -70,20 +70,20 @@ func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now
 		host = m.SourceHost
 	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
 	case m.Status == cellwire.MigrationAccepted: // a build
-		return false, conflict(
+		return false, Conflict(
 			"migration %s builds server %s on another host, and is not aborted; the owner of the server can delete it",
 			m.UUID, s.UUID)
 	default:
-		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
+		return false, Conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
 	}
 	unproven := m.Status == cellwire.MigrationRevert && host == m.SourceHost // nothing is removed yet
 	if up(host) && !unproven {
-		return false, conflict(
+		return false, Conflict(
 			"migration %s of server %s is %s, and host %s, which is up, ends it", m.UUID, s.UUID, m.Status, host,
 		)
 	}
 	fault := &cellwire.Fault{
-		Code: 500, Message: byAdministrator(s.UUID),
+		Code: 500, Message: AbortMessage(s.UUID),
 		Details: fmt.Sprintf("It was %s, and host %s was down.", m.Status, host),
 	}
 	if unproven {
@@ -93,13 +93,13 @@ func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now
 	case m.Status == cellwire.MigrationConfirm && s.VMState != cellwire.VMResized:
 		return false, nil // a repetition
 	case m.Status == cellwire.MigrationConfirm: // the source is still to leave
-		s.VMState, m.changed = stateOf(s.PowerState), true
+		s.VMState, m.Changed = stateOf(s.PowerState), true
 	case m.Status == cellwire.MigrationRevert && host == m.SourceHost:
 		r.staysResized(m, fault, now)
 	case host == m.SourceHost:
 		r.rollBack(m, fault, now)
 	case m.Status == cellwire.MigrationRevert:
-		m.GiveBack, m.changed = true, true
+		m.GiveBack, m.Changed = true, true
 		r.abandon(m, uuid, now)
 	default:
 		r.rollBack(m, fault, now)
@@ -108,14 +108,14 @@ func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now
 	return true, nil
 }
 
-// byAdministrator is how an action ends whose migration was aborted.
-func byAdministrator(server string) string {
+// AbortMessage is the details of the action whose migration an administrator aborted.
+func AbortMessage(server string) string {
 	return "An administrator ended the migration of instance " + server + "."
 }
 
 // abandon has the destination of a migration remove what it has of the server when it is back.
 func (r *Record) abandon(m *Migration, uuid string, now time.Time) {
-	r.Migrations = append(r.Migrations, &Migration{Open: true, changed: true, Migration: cellwire.Migration{
+	r.Migrations = append(r.Migrations, &Migration{Open: true, Changed: true, Migration: cellwire.Migration{
 		UUID: uuid, ServerUUID: m.ServerUUID, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone,
 		SourceHost: m.DestHost, SourceNode: m.DestNode, SourceNodeUUID: m.DestNodeUUID, SourceZone: m.DestZone,
 		DestHost: m.SourceHost, DestNode: m.SourceNode, DestNodeUUID: m.SourceNodeUUID, DestZone: m.SourceZone,

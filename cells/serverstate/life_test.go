@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb_test
+package serverstate_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -21,11 +20,11 @@ var (
 
 // record makes a row: "VM/TASK", and of words behind it: hidden, homeless, launched, deleted, due,
 // unfreed, soft (has a deleted_at), kept (what it was before a rebuild).
-func record(text string) *celldb.Record {
+func record(text string) *serverstate.Record {
 	words := strings.Fields(text)
 	vm, task, _ := strings.Cut(words[0], "/")
-	r := &celldb.Record{Server: cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", Host: "h1", VMState: vm,
-		TaskState: task}, WantRevision: 5}
+	r := &serverstate.Record{Server: cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", Host: "h1",
+		VMState: vm, TaskState: task}, WantRevision: 5}
 	for _, word := range words[1:] {
 		switch word {
 		case "hidden":
@@ -41,7 +40,7 @@ func record(text string) *celldb.Record {
 		case "unfreed":
 			r.Unfreed = true
 		case "kept":
-			r.Former = &celldb.Former{}
+			r.Former = &serverstate.Former{}
 		case "soft":
 			r.Server.DeletedAt = &then
 		case "running":
@@ -56,7 +55,7 @@ func record(text string) *celldb.Record {
 }
 
 // text is what record reads.
-func text(r *celldb.Record) string {
+func text(r *serverstate.Record) string {
 	s := &r.Server
 	b := s.VMState + "/" + s.TaskState
 	for _, word := range []struct {
@@ -78,14 +77,14 @@ func text(r *celldb.Record) string {
 // "refused" changes nothing; one of "same" neither.
 func TestTransitions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	del := func(kind cellwire.DeleteKind, up bool) func(*celldb.Record) (bool, bool) {
-		return func(r *celldb.Record) (bool, bool) { changed, _ := r.Delete(kind, up, now); return changed, false }
+	del := func(kind cellwire.DeleteKind, up bool) func(*serverstate.Record) (bool, bool) {
+		return func(r *serverstate.Record) (bool, bool) { changed, _ := r.Delete(kind, up, now); return changed, false }
 	}
-	power := func(action cellwire.PowerAction) func(*celldb.Record) (bool, bool) {
-		return func(r *celldb.Record) (bool, bool) { changed, err := r.Power(action); return changed, err != nil }
+	power := func(action cellwire.PowerAction) func(*serverstate.Record) (bool, bool) {
+		return func(r *serverstate.Record) (bool, bool) { changed, err := r.Power(action); return changed, err != nil }
 	}
-	broken := func(power plugins.PowerState) func(*celldb.Record) (bool, bool) {
-		return func(r *celldb.Record) (bool, bool) {
+	broken := func(power plugins.PowerState) func(*serverstate.Record) (bool, bool) {
+		return func(r *serverstate.Record) (bool, bool) {
 			changed, refused := r.Apply(cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Revision: 5,
 				Fault: &cellwire.Fault{Message: "no"}}, now)
 			if changed && (r.Server.Fault == nil || !r.Server.Fault.Created.Equal(now)) {
@@ -95,29 +94,35 @@ func TestTransitions(t *testing.T) {
 		}
 	}
 	report := func(kind cellwire.ReportKind, power plugins.PowerState,
-		revision int64) func(*celldb.Record) (bool, bool) {
-		return func(r *celldb.Record) (bool, bool) {
+		revision int64) func(*serverstate.Record) (bool, bool) {
+		return func(r *serverstate.Record) (bool, bool) {
 			changed, refused := r.Apply(
 				cellwire.Report{UUID: r.Server.UUID, Kind: kind, PowerState: power, Revision: revision}, now)
 			return changed, refused != ""
 		}
 	}
-	ops := map[string]func(*celldb.Record) (changed, refused bool){
-		"release":   func(r *celldb.Record) (bool, bool) { return r.Release(), false },
-		"discard":   func(r *celldb.Record) (bool, bool) { return false, r.Discardable() != nil },
-		"delete":    del(cellwire.DeleteNormal, true),
-		"delete-":   del(cellwire.DeleteNormal, false),
-		"soft":      del(cellwire.DeleteSoft, true),
-		"soft-":     del(cellwire.DeleteSoft, false),
-		"restore":   func(r *celldb.Record) (bool, bool) { changed, err := r.Restore(); return changed, err != nil },
-		"reclaim":   func(r *celldb.Record) (bool, bool) { return false, r.Reclaimable() != nil },
-		"freed":     func(r *celldb.Record) (bool, bool) { changed, err := r.Freed(); return changed, err != nil },
+	ops := map[string]func(*serverstate.Record) (changed, refused bool){
+		"release": func(r *serverstate.Record) (bool, bool) { return r.Release(), false },
+		"discard": func(r *serverstate.Record) (bool, bool) { return false, r.Discardable() != nil },
+		"delete":  del(cellwire.DeleteNormal, true),
+		"delete-": del(cellwire.DeleteNormal, false),
+		"soft":    del(cellwire.DeleteSoft, true),
+		"soft-":   del(cellwire.DeleteSoft, false),
+		"restore": func(r *serverstate.Record) (bool, bool) {
+			changed, err := r.Restore()
+			return changed, err != nil
+		},
+		"reclaim": func(r *serverstate.Record) (bool, bool) { return false, r.Reclaimable() != nil },
+		"freed": func(r *serverstate.Record) (bool, bool) {
+			changed, err := r.Freed()
+			return changed, err != nil
+		},
 		"start":     power(cellwire.PowerStart),
 		"stop":      power(cellwire.PowerStop),
 		"reboot":    power(cellwire.PowerReboot),
 		"hard":      power(cellwire.PowerRebootHard),
 		"badaction": power("explode"),
-		"rebuild": func(r *celldb.Record) (bool, bool) {
+		"rebuild": func(r *serverstate.Record) (bool, bool) {
 			changed, err := r.Rebuild(cellwire.RebuildRequest{ImageRef: "new"})
 			return changed, err != nil
 		},
@@ -358,53 +363,5 @@ func TestFault(t *testing.T) {
 	if r.Apply(cellwire.Report{Kind: cellwire.ReportFailed}, now); r.Server.Fault == nil ||
 		r.Server.Fault.Message == "" {
 		t.Errorf("without a fault: %+v", r.Server.Fault)
-	}
-}
-
-func TestAlive(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	m := celldb.Moment{Now: now, DownTime: time.Minute}
-	for ago, want := range map[time.Duration]bool{0: true,
-		time.Minute: true, time.Minute + 1: false, -time.Minute: true, -2 * time.Minute: false} {
-		testproc.Equal(t, m.Alive(now.Add(-ago)), want, "seen %v ago: alive is %v", ago)
-	}
-	if m.Alive(time.Time{}) {
-		t.Error("a host that was never seen is alive")
-	}
-}
-
-func TestCheckInsert(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	good := func() cellwire.Server {
-		return cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", ProjectID: "p", CreatedAt: then, Host: "h",
-			Node: "n", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning}
-	}
-	testproc.Check(t, celldb.CheckInsert(good()))
-	for name, spoil := range map[string]func(*cellwire.Server){
-		"no uuid":                func(s *cellwire.Server) { s.UUID = "" },
-		"an upper-case uuid":     func(s *cellwire.Server) { s.UUID = strings.ToUpper(s.UUID) },
-		"a uuid with braces":     func(s *cellwire.Server) { s.UUID = "{" + s.UUID + "}" },
-		"no project":             func(s *cellwire.Server) { s.ProjectID = "" },
-		"no time":                func(s *cellwire.Server) { s.CreatedAt = time.Time{} },
-		"no host":                func(s *cellwire.Server) { s.Host = "" },
-		"no node":                func(s *cellwire.Server) { s.Node = "" },
-		"a strange host":         func(s *cellwire.Server) { s.Host = "a/b" },
-		"a strange node":         func(s *cellwire.Server) { s.NodeUUID = "x" },
-		"another state":          func(s *cellwire.Server) { s.VMState = cellwire.VMActive },
-		"another task":           func(s *cellwire.Server) { s.TaskState = cellwire.TaskDeleting },
-		"power":                  func(s *cellwire.Server) { s.PowerState = 1 },
-		"an error with a host":   func(s *cellwire.Server) { s.VMState, s.TaskState = cellwire.VMError, "" },
-		"a life before":          func(s *cellwire.Server) { s.LaunchedAt = &then },
-		"a deletion":             func(s *cellwire.Server) { s.Deleted = true },
-		"a flavor without limit": func(s *cellwire.Server) { s.Flavor.VCPUs = 1 << 60 },
-		"a negative flavor":      func(s *cellwire.Server) { s.Flavor.MemoryMB = -1 },
-		"a long name":            func(s *cellwire.Server) { s.Name = strings.Repeat("x", 5000) },
-	} {
-		s := good()
-		spoil(&s)
-		var refusal *cellwire.Error
-		if err := celldb.CheckInsert(s); !errors.As(err, &refusal) || refusal.Code != cellwire.CodeBadRequest {
-			t.Errorf("with %s: got %v", name, err)
-		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverstate
 
 import (
 	"fmt"
@@ -92,7 +92,7 @@ func keptFault(fault *cellwire.Fault, now time.Time) *cellwire.Fault {
 		f.Created = now
 	}
 	f.Created = TruncateTime(f.Created)
-	f.Message, f.Details = truncate(f.Message, maxFaultMessage), truncate(f.Details, maxFaultDetails)
+	f.Message, f.Details = Truncate(f.Message, maxFaultMessage), Truncate(f.Details, maxFaultDetails)
 	return &f
 }
 
@@ -231,8 +231,8 @@ func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, strin
 	return true, ""
 }
 
-// truncate shortens a text to at most n bytes, between characters.
-func truncate(s string, n int) string {
+// Truncate shortens a text to at most n bytes, between characters.
+func Truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
