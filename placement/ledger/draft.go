@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/internal/lib/pmap"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -17,12 +18,12 @@ import (
 // A draft maintains the indexes; Tx has the rules of Placement.
 type draft struct {
 	*Snapshot
-	owner *nodeOwner
+	owner *pmap.Owner
 }
 
 func newDraft(base *Snapshot) draft {
 	s := *base
-	return draft{Snapshot: &s, owner: new(nodeOwner)}
+	return draft{Snapshot: &s, owner: new(pmap.Owner)}
 }
 
 // providerChange replaces a provider. old is nil for a new one, now for a removed one.
@@ -70,7 +71,7 @@ func (d draft) indexProvider(old, now *Provider) {
 
 // rename replaces the name of an ID; "" is no name. The old name stays if another ID has it by now:
 // in one delta, an object can be deleted and another one of that name created.
-func (d draft) rename(index *stringMap[int64], id int64, was, is string) {
+func (d draft) rename(index *pmap.StringMap[int64], id int64, was, is string) {
 	if was == is {
 		return
 	}
@@ -132,7 +133,7 @@ func (d draft) aggregateID(uuid string) int64 {
 }
 
 // indexStrings links and unlinks the differences between two sorted lists.
-func (d draft) indexStrings(index *intMap[idSet], id int64, was, is []string, number func(string) int64) {
+func (d draft) indexStrings(index *pmap.IntMap[pmap.IntSet], id int64, was, is []string, number func(string) int64) {
 	removed, added := diffSorted(was, is)
 	for _, name := range removed {
 		d.link(index, number(name), id, false)
@@ -143,7 +144,7 @@ func (d draft) indexStrings(index *intMap[idSet], id int64, was, is []string, nu
 }
 
 // link adds member to the set of key or removes it.
-func (d draft) link(index *intMap[idSet], key, member int64, in bool) {
+func (d draft) link(index *pmap.IntMap[pmap.IntSet], key, member int64, in bool) {
 	set, _ := index.Get(key)
 	if in {
 		set = set.Add(member)

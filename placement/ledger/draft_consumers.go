@@ -5,6 +5,8 @@ package ledger
 import (
 	"cmp"
 	"slices"
+
+	"github.com/compute-agent/compute-agent/internal/lib/pmap"
 )
 
 // consumerChange replaces a consumer. old is nil for a new one, now for a removed one, both for one
@@ -120,7 +122,7 @@ func holdsOf(c *Consumer, provider int64) bool {
 }
 
 // put adds a name.
-func (n *names) put(owner *nodeOwner, id int64, name string) {
+func (n *names) put(owner *pmap.Owner, id int64, name string) {
 	n.ids = n.ids.Set(owner, name, id)
 	n.byID = n.byID.Set(owner, id, name)
 	if n.same == nil {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/compute-agent/compute-agent/internal/lib/pmap"
 )
 
 // ErrBadState is a stored state that violates Placement's invariants. It must
@@ -272,11 +274,11 @@ func (d draft) indexAll(providers []*Provider, consumers []*Consumer) {
 	}
 	for _, index := range []struct {
 		sets map[int64][]int64
-		to   *intMap[idSet]
+		to   *pmap.IntMap[pmap.IntSet]
 	}{{withClass, &d.withClass}, {withTrait, &d.withTrait},
 		{inAggregate, &d.inAggregate}, {consumersOn, &d.consumersOn}, {owned, &d.owned}} {
 		for key, ids := range index.sets {
-			*index.to = index.to.Set(d.owner, key, idSetOf(ids))
+			*index.to = index.to.Set(d.owner, key, pmap.IntSetOf(ids))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/internal/lib/pmap"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -16,50 +17,50 @@ import (
 type Snapshot struct {
 	version int64
 
-	providers     intMap[*Provider] // by ID
-	providerIDs   stringMap[int64]  // by uuid
-	providerNames stringMap[int64]  // by name
+	providers     pmap.IntMap[*Provider] // by ID
+	providerIDs   pmap.StringMap[int64]  // by uuid
+	providerNames pmap.StringMap[int64]  // by name
 	// spaced are those whose names have spaces at the end, by the names without.
-	spaced stringMap[[]int64]
+	spaced pmap.StringMap[[]int64]
 
 	// Trees by their number. A provider has the number of its tree. Numbers of
 	// removed trees are reused, so that they stay dense.
-	trees     intMap[*Tree]
+	trees     pmap.IntMap[*Tree]
 	freeSlots *slotList
 	nextSlot  int64
 
-	classes   stringMap[*ResourceClass]
-	classByID intMap[*ResourceClass]
-	traits    stringMap[*Trait]
-	traitByID intMap[*Trait]
+	classes   pmap.StringMap[*ResourceClass]
+	classByID pmap.IntMap[*ResourceClass]
+	traits    pmap.StringMap[*Trait]
+	traitByID pmap.IntMap[*Trait]
 	traitList []*Trait // by ID
 
 	// IDs of the providers with an inventory of a class, a trait, an aggregate,
 	// by its ID.
-	withClass, withTrait, inAggregate intMap[idSet]
+	withClass, withTrait, inAggregate pmap.IntMap[pmap.IntSet]
 
 	aggregates, projects, users, types names
 
-	consumers   intMap[*Consumer]    // those with a record, by ID
-	consumerIDs stringMap[int64]     // by uuid
-	orphans     stringMap[*Consumer] // allocations without a consumer record, by uuid
-	consumersOn intMap[idSet]        // consumer IDs by provider ID
-	owned       intMap[idSet]        // consumer IDs by project ID
+	consumers   pmap.IntMap[*Consumer]    // those with a record, by ID
+	consumerIDs pmap.StringMap[int64]     // by uuid
+	orphans     pmap.StringMap[*Consumer] // allocations without a consumer record, by uuid
+	consumersOn pmap.IntMap[pmap.IntSet]  // consumer IDs by provider ID
+	owned       pmap.IntMap[pmap.IntSet]  // consumer IDs by project ID
 
-	hosts   intMap[*Host]    // by ID
-	hostIDs stringMap[int64] // by name
+	hosts   pmap.IntMap[*Host]    // by ID
+	hostIDs pmap.StringMap[int64] // by name
 
 	next nextIDs
 }
 
 // names is a table of numbered names, looked up either way.
 type names struct {
-	ids  stringMap[int64]
-	byID intMap[string]
+	ids  pmap.StringMap[int64]
+	byID pmap.IntMap[string]
 	// same maps names to what they have in common if they mean one row; nil: each is its own.
 	// first is the lowest ID by that.
 	same  func(name string) string
-	first stringMap[int64]
+	first pmap.StringMap[int64]
 }
 
 // id returns the ID of a name: that of its own row, or else of one that means the same.

@@ -6,13 +6,15 @@ import (
 	"iter"
 	"slices"
 	"sync/atomic"
+
+	"github.com/compute-agent/compute-agent/internal/lib/pmap"
 )
 
 // Tree is one tree of providers in a snapshot. It is immutable: any change in it (an inventory, a
 // trait, an allocation) makes another Tree, and unchanged trees are the same Tree in the next
 // snapshot.
 type Tree struct {
-	owner *nodeOwner
+	owner *pmap.Owner
 	// nodes are in pre-order, siblings in order of their IDs.
 	nodes   []*Provider
 	derived [derivations]atomic.Pointer[any]
@@ -93,7 +95,7 @@ func (s *Snapshot) Tree(rootUUID string) []*Provider {
 // ProviderSet is a set of providers of one snapshot. The zero ProviderSet is empty.
 type ProviderSet struct {
 	s   *Snapshot
-	ids idSet
+	ids pmap.IntSet
 }
 
 // Len returns the number of providers in the set.
@@ -143,7 +145,7 @@ func (s *Snapshot) InAggregate(aggregate string) ProviderSet {
 	return s.setOf(s.inAggregate, id)
 }
 
-func (s *Snapshot) setOf(index intMap[idSet], key int64) ProviderSet {
+func (s *Snapshot) setOf(index pmap.IntMap[pmap.IntSet], key int64) ProviderSet {
 	ids, _ := index.Get(key)
 	return ProviderSet{s: s, ids: ids}
 }

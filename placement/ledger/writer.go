@@ -82,8 +82,8 @@ func (l *Ledger) collect(first *write) []*write {
 	}
 }
 
-// commit runs the writes, commits and answers. It returns the rest of the
-// batch, which needs another commit.
+// commit runs the writes, commits and answers, as the table in doc.go says. It returns
+// the rest of the batch, which needs another commit.
 func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	var lastErr error
 	release := func() {}
@@ -99,101 +99,155 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 				return nil
 			}
 		}
-		// fn must decide on the newest state.
-		if !assumed && !l.upToDate() {
-			if err := l.refresh(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("read the version of the database: %w", err))
-				return nil
-			}
+		base, run, err := l.baseFor(ctx, batch, assumed)
+		if err != nil {
+			refuseAll(batch, fmt.Errorf("read the version of the database: %w", err))
+			return nil
 		}
-		base := l.current.Load()
-		run := l.runBatch(base, batch)
-		if assumed && (len(run.changes) == 0 || run.refused() > 0) {
-			// No commit finds out whether this state is the newest.
-			if err := l.refresh(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("read the version of the database: %w", err))
-				return nil
-			}
-			if now := l.current.Load(); now != base {
-				base, run = now, l.runBatch(now, batch)
-			}
-		}
+		rest = batch[run.n:]
 		if len(run.changes) == 0 {
 			run.answer(base)
-			return batch[run.n:]
+			return rest
 		}
-		if err := run.announce(ctx); err != nil {
+		if err = run.announce(ctx); err != nil {
 			run.fail(err)
-			return batch[run.n:]
+			return rest
 		}
-		next := *run.top
-		next.version = base.version + 1
-		// No reader refreshes between the commit and its publication.
-		l.refreshing.Lock()
-		began := l.now()
-		changes := coalesce(run.changes)
-		l.own = 0
-		err := l.store.Commit(ctx, base.version, changes)
-		if err == nil {
-			l.current.Store(&next)
-			l.own = next.version
-		}
-		l.refreshing.Unlock()
-		if l.observer != nil {
-			refused := run.refused()
-			l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused,
-				Changes: len(changes), Duration: l.now().Sub(began)})
-		}
-		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
-			run.reportOutcome(err)
-		} else {
-			run.abandon()
-		}
-		switch {
-		case err == nil:
-			run.answer(&next)
-			return batch[run.n:]
-		case errors.Is(err, ErrOutcomeUnknown) && !l.store.Exclusive():
-			run.fail(err) // the next write reads the version first
-			return batch[run.n:]
-		case errors.Is(err, ErrOutcomeUnknown):
-			// The next write must see the commit if it happened.
-			if reloadErr := l.reload(ctx); reloadErr != nil {
-				l.stale.Store(true)
-				err = errors.Join(err, fmt.Errorf("reload the state: %w", reloadErr))
-			}
-			run.fail(err)
-			return batch[run.n:]
-		case errors.Is(err, ErrVersionConflict):
-			if lastErr = err; assumed {
+		next, err := l.publish(ctx, base, run)
+		switch classify(err, l.store.Exclusive()) {
+		case committed:
+			run.answer(next)
+			return rest
+		case conflict:
+			if assumed {
 				l.verify = verifyAfterConflict
 				try-- // as if the version had been read
 			}
-		case errors.Is(err, ErrReload):
-			if err := l.reload(ctx); err != nil {
-				refuseAll(batch, fmt.Errorf("reload the state: %w", err))
+		case rowsDiffer:
+			if reloadErr := l.reload(ctx); reloadErr != nil {
+				refuseAll(batch, fmt.Errorf("reload the state: %w", reloadErr))
 				return nil
 			}
 			if errors.Is(err, ErrDuplicate) && try > 0 && run.n == 1 && l.current.Load().version == base.version {
 				// Nothing has changed, so that no other try has another outcome.
 				run.fail(&Error{Kind: DuplicateName,
 					Detail: "the database takes a name or uuid of the request for equal to one that exists"})
-				return batch[run.n:]
+				return rest
 			}
-			if lastErr = err; try > 0 && run.n > 1 {
+			if try > 0 && run.n > 1 {
 				l.alone = run.n
 			}
-		case run.n > 1 && errors.Is(err, ErrRow):
-			// The database refuses one of the writes. The others must not fail with it.
-			l.alone = run.n
-			return batch
-		default:
+		case rowRefused:
+			if run.n > 1 { // the others must not fail with it
+				l.alone = run.n
+				return batch
+			}
+			fallthrough
+		case failed:
 			run.fail(fmt.Errorf("write to the database: %w", err))
-			return batch[run.n:]
+			return rest
+		case unknownShared: // the next write reads the version first
+			run.fail(err)
+			return rest
+		case unknownExclusive:
+			// The next write must see the commit if it happened.
+			if reloadErr := l.reload(ctx); reloadErr != nil {
+				l.stale.Store(true)
+				err = errors.Join(err, fmt.Errorf("reload the state: %w", reloadErr))
+			}
+			run.fail(err)
+			return rest
 		}
+		lastErr = err
 	}
 	refuseAll(batch, fmt.Errorf("%w (%d tries): %w", ErrBusy, maxTries, lastErr))
 	return nil
+}
+
+// tryOutcome is what a try to commit means for its writes: a row of the table in doc.go.
+type tryOutcome int
+
+const (
+	committed tryOutcome = iota
+	conflict
+	rowsDiffer
+	rowRefused
+	unknownShared
+	unknownExclusive
+	failed
+)
+
+// classify returns the outcome of a try by the store's error, and by whether no other process
+// commits. That a commit may have happened counts before what else the error is.
+func classify(err error, exclusive bool) tryOutcome {
+	switch {
+	case err == nil:
+		return committed
+	case errors.Is(err, ErrOutcomeUnknown) && exclusive:
+		return unknownExclusive
+	case errors.Is(err, ErrOutcomeUnknown):
+		return unknownShared
+	case errors.Is(err, ErrVersionConflict):
+		return conflict
+	case errors.Is(err, ErrReload):
+		return rowsDiffer
+	case errors.Is(err, ErrRow):
+		return rowRefused
+	}
+	return failed
+}
+
+// baseFor runs the writes on the newest state, which fn must decide on. Where that is assumed, and
+// no commit will find out, the version is read after all.
+func (l *Ledger) baseFor(
+	ctx context.Context, batch []*write, assumed bool,
+) (base *Snapshot, run batchResult, err error) {
+	if !assumed && !l.upToDate() {
+		if err = l.refresh(ctx); err != nil {
+			return nil, run, err
+		}
+	}
+	base = l.current.Load()
+	run = l.runBatch(base, batch)
+	if !assumed || len(run.changes) > 0 && run.refused() == 0 {
+		return base, run, nil
+	}
+	if err = l.refresh(ctx); err != nil {
+		return nil, run, err
+	}
+	if now := l.current.Load(); now != base {
+		base, run = now, l.runBatch(now, batch)
+	}
+	return base, run, nil
+}
+
+// publish commits the changes of a run on base, and publishes the snapshot with them, which it
+// returns. It reports the outcome to the observer and the writes, but does not answer these.
+func (l *Ledger) publish(ctx context.Context, base *Snapshot, run batchResult) (*Snapshot, error) {
+	next := *run.top
+	next.version = base.version + 1
+	// No reader refreshes between the commit and its publication.
+	l.refreshing.Lock()
+	began := l.now()
+	changes := coalesce(run.changes)
+	l.own = 0
+	err := l.store.Commit(ctx, base.version, changes)
+	if err == nil {
+		l.current.Store(&next)
+		l.own = next.version
+	}
+	l.refreshing.Unlock()
+	if l.observer != nil {
+		refused := run.refused()
+		l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused,
+			Changes: len(changes), Duration: l.now().Sub(began)})
+	}
+	if err == nil || errors.Is(err, ErrOutcomeUnknown) {
+		run.reportOutcome(err)
+	} else {
+		run.abandon()
+	}
+	return &next, err
 }
 
 // assumesNewest reports that the next commit begins without a look at the version: the

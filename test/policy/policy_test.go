@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"resourcetracker":           {"providertree", "plugins", "reportclient"},
 	"placement/placementclient": {"placement/wire"},
 	"placement/wire":            {"providertree"},
-	"placement/ledger":          {"providertree"},
+	"placement/ledger":          {"internal/lib/pmap", "providertree"},
 	"placement/candidates":      {"placement/ledger", "providertree"},
 	// Test helpers.
 	"placement/placementtest": {"placement/candidates", "placement/ledger", "providertree"},

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package pmap
 
 import "iter"
 
-// intMap is a persistent map from non-negative numbers, kept in their order.
+// IntMap is a persistent map from non-negative numbers, kept in their order.
 // Adjacent numbers share nodes; gaps cost nothing. The zero
-// intMap is empty.
-type intMap[V any] struct {
+// IntMap is empty.
+type IntMap[V any] struct {
 	root   *intNode[V]
 	n      int
 	levels uint // of nodes above the leaves
@@ -15,22 +15,22 @@ type intMap[V any] struct {
 
 // intNode is an inner node (children) or a leaf (vals), packed by the bits of present.
 type intNode[V any] struct {
-	owner    *nodeOwner
+	owner    *Owner
 	present  uint32
 	children []*intNode[V]
 	vals     []V
 }
 
 // Len returns the number of keys.
-func (m intMap[V]) Len() int { return m.n }
+func (m IntMap[V]) Len() int { return m.n }
 
 // fits reports whether the key is in the range that the trie's height covers.
-func (m intMap[V]) fits(key int64) bool {
+func (m IntMap[V]) fits(key int64) bool {
 	return key >= 0 && uint64(key)>>((m.levels+1)*trieBits) == 0
 }
 
 // Get returns the value of key.
-func (m intMap[V]) Get(key int64) (v V, ok bool) {
+func (m IntMap[V]) Get(key int64) (v V, ok bool) {
 	if m.root == nil || !m.fits(key) {
 		return v, false
 	}
@@ -47,10 +47,10 @@ func (m intMap[V]) Get(key int64) (v V, ok bool) {
 	}
 }
 
-// Set returns the map with val for key, which must not be negative.
-func (m intMap[V]) Set(owner *nodeOwner, key int64, val V) intMap[V] {
+// Set returns the map with val for key, which must not be negative. The owner can be nil.
+func (m IntMap[V]) Set(owner *Owner, key int64, val V) IntMap[V] {
 	if key < 0 {
-		panic("ledger: a negative key")
+		panic("pmap: a negative key")
 	}
 	if m.root == nil {
 		m.levels = 0
@@ -70,7 +70,7 @@ func (m intMap[V]) Set(owner *nodeOwner, key int64, val V) intMap[V] {
 	return m
 }
 
-func (n *intNode[V]) editable(owner *nodeOwner) *intNode[V] {
+func (n *intNode[V]) editable(owner *Owner) *intNode[V] {
 	if n == nil {
 		return &intNode[V]{owner: owner}
 	}
@@ -86,7 +86,7 @@ func (n *intNode[V]) editable(owner *nodeOwner) *intNode[V] {
 	return c
 }
 
-func (n *intNode[V]) set(owner *nodeOwner, key uint64, val V, shift uint) (*intNode[V], bool) {
+func (n *intNode[V]) set(owner *Owner, key uint64, val V, shift uint) (*intNode[V], bool) {
 	c := n.editable(owner)
 	bit := uint32(1) << (key >> shift & trieMask)
 	at := triePlace(c.present, bit)
@@ -113,8 +113,8 @@ func (n *intNode[V]) set(owner *nodeOwner, key uint64, val V, shift uint) (*intN
 	return c, added
 }
 
-// Delete returns the map without key.
-func (m intMap[V]) Delete(owner *nodeOwner, key int64) intMap[V] {
+// Delete returns the map without key. The owner can be nil.
+func (m IntMap[V]) Delete(owner *Owner, key int64) IntMap[V] {
 	if _, ok := m.Get(key); !ok {
 		return m
 	}
@@ -123,7 +123,7 @@ func (m intMap[V]) Delete(owner *nodeOwner, key int64) intMap[V] {
 	return m
 }
 
-func (n *intNode[V]) delete(owner *nodeOwner, key uint64, shift uint) *intNode[V] {
+func (n *intNode[V]) delete(owner *Owner, key uint64, shift uint) *intNode[V] {
 	c := n.editable(owner)
 	bit := uint32(1) << (key >> shift & trieMask)
 	at := triePlace(c.present, bit)
@@ -143,7 +143,7 @@ func (n *intNode[V]) delete(owner *nodeOwner, key uint64, shift uint) *intNode[V
 }
 
 // All iterates in order of the keys.
-func (m intMap[V]) All() iter.Seq2[int64, V] {
+func (m IntMap[V]) All() iter.Seq2[int64, V] {
 	return func(yield func(int64, V) bool) { m.root.each(0, m.levels*trieBits, yield) }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package pmap
 
 import (
 	"fmt"
@@ -23,13 +23,13 @@ func TestMapAgainstModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
-			m     stringMap[int]
+			m     StringMap[int]
 			model map[string]int
 		}
 		var kept []version
-		var m stringMap[int]
+		var m StringMap[int]
 		model := map[string]int{}
-		var owner *nodeOwner
+		var owner *Owner
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			key := fmt.Sprint("k", rapid.IntRange(0, 120).Draw(t, "key"))
 			switch rapid.IntRange(0, 9).Draw(t, "op") {
@@ -37,7 +37,7 @@ func TestMapAgainstModel(t *testing.T) {
 				kept = append(kept, version{m, maps.Clone(model)})
 				owner = nil
 				if rapid.Bool().Draw(t, "owned") {
-					owner = new(nodeOwner)
+					owner = new(Owner)
 				}
 			case 1, 2, 3:
 				m = m.Delete(owner, key)
@@ -88,11 +88,11 @@ func TestMapCollisions(t *testing.T) {
 	}
 	model := map[string]int{"0": 0, "1": 1, "2": 2, "3": 30, "4": 4, "5": 5}
 	for _, key := range []string{"2", "5", "0", "3", "1"} {
-		before := stringMap[int]{root: root, n: len(model)}
+		before := StringMap[int]{root: root, n: len(model)}
 		root = root.delete(nil, key, hash, 0)
 		testproc.Samef(t, cmp.Diff(model, maps.Collect(before.All())), "deleting %s changed the map before", key)
 		delete(model, key)
-		after := stringMap[int]{root: root, n: len(model)}
+		after := StringMap[int]{root: root, n: len(model)}
 		testproc.Samef(t, cmp.Diff(model, maps.Collect(after.All())), "deleting %s", key)
 		for i := range 7 {
 			key := fmt.Sprint(i)
@@ -114,13 +114,13 @@ func TestIntMapAgainstModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
-			m     intMap[int]
+			m     IntMap[int]
 			model map[int64]int
 		}
 		var kept []version
-		var m intMap[int]
+		var m IntMap[int]
 		model := map[int64]int{}
-		var owner *nodeOwner
+		var owner *Owner
 		keys := rapid.OneOf(rapid.Int64Range(0, 40), rapid.Int64Range(1000, 1100), rapid.Int64Min(0))
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			key := keys.Draw(t, "key")
@@ -129,7 +129,7 @@ func TestIntMapAgainstModel(t *testing.T) {
 				kept = append(kept, version{m, maps.Clone(model)})
 				owner = nil
 				if rapid.Bool().Draw(t, "owned") {
-					owner = new(nodeOwner)
+					owner = new(Owner)
 				}
 			case 1, 2, 3:
 				m = m.Delete(owner, key)
@@ -169,7 +169,7 @@ func TestIDSetAgainstModel(t *testing.T) {
 		for _, id := range start {
 			model[id] = true
 		}
-		first := idSetOf(slices.Clone(start))
+		first := IntSetOf(slices.Clone(start))
 		s := first
 		for range rapid.IntRange(0, 10).Draw(t, "changes") {
 			from := rapid.Int64Range(0, most).Draw(t, "from")
@@ -216,7 +216,7 @@ func steps(from, to, step int64) iter.Seq[int64] {
 	}
 }
 
-func sizes(s idSet) (out []int) {
+func sizes(s IntSet) (out []int) {
 	for _, chunk := range s.chunks {
 		out = append(out, len(chunk))
 	}
@@ -227,13 +227,13 @@ func sizes(s idSet) (out []int) {
 // merge.
 func TestIDSetChunks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	add := func(s idSet, ids ...int64) idSet {
+	add := func(s IntSet, ids ...int64) IntSet {
 		for _, id := range ids {
 			s = s.Add(id)
 		}
 		return s
 	}
-	remove := func(s idSet, ids ...int64) idSet {
+	remove := func(s IntSet, ids ...int64) IntSet {
 		for _, id := range ids {
 			s = s.Remove(id)
 		}
@@ -243,15 +243,15 @@ func TestIDSetChunks(t *testing.T) {
 	down := upTo(0, 2*chunkMax)
 	slices.Reverse(down)
 	for name, tc := range map[string]struct {
-		set  idSet
+		set  IntSet
 		want []int
 	}{
-		"in order":  {add(idSet{}, upTo(0, 2*chunkMax+1)...), []int{chunkMax, chunkMax, 1}},
-		"backwards": {add(idSet{}, down...), []int{254, 129, 129}},
-		"at once":   {idSetOf(upTo(0, chunkMax+1)), []int{128, 128, 1}},
-		"neighbors of 65 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 63))...),
+		"in order":  {add(IntSet{}, upTo(0, 2*chunkMax+1)...), []int{chunkMax, chunkMax, 1}},
+		"backwards": {add(IntSet{}, down...), []int{254, 129, 129}},
+		"at once":   {IntSetOf(upTo(0, chunkMax+1)), []int{128, 128, 1}},
+		"neighbors of 65 and 64": {remove(IntSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 63))...),
 			[]int{65, 64}},
-		"neighbors of 64 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 64))...),
+		"neighbors of 64 and 64": {remove(IntSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 64))...),
 			[]int{128}},
 	} {
 		testproc.EqualList(t, sizes(tc.set), tc.want, "%s: chunks of %v", name)
@@ -263,7 +263,7 @@ func TestIntMapHeight(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for key, want := range map[int64]uint{0: 0, trieWidth - 1: 0, trieWidth: 1,
 		trieWidth*trieWidth - 1: 1, trieWidth * trieWidth: 2} {
-		if m := (intMap[int]{}).Set(nil, key, 0); m.levels != want {
+		if m := (IntMap[int]{}).Set(nil, key, 0); m.levels != want {
 			t.Errorf("key %d is below %d levels, want %d", key, m.levels, want)
 		}
 	}
@@ -271,23 +271,23 @@ func TestIntMapHeight(t *testing.T) {
 
 // TestAllocations: adding a key copies each node on its way once, with space for it.
 func TestAllocations(t *testing.T) {
-	var ints intMap[int64]
+	var ints IntMap[int64]
 	for key := range steps(0, trieWidth*trieWidth, 2) {
 		ints = ints.Set(nil, key, key)
 	}
 	if got := testing.AllocsPerRun(10, func() { ints.Set(nil, 1, 0) }); got != 4 {
-		t.Errorf("an intMap of two levels: %v allocations, want 2 nodes with their slices", got)
+		t.Errorf("an IntMap of two levels: %v allocations, want 2 nodes with their slices", got)
 	}
 	root := &mapNode[int]{}
 	root, _ = root.set(nil, "a", 1, 0, 0)
 	if got := testing.AllocsPerRun(10, func() { root.set(nil, "b", 2, 0, 0) }); got != 2 {
-		t.Errorf("a stringMap of one level: %v allocations, want a node with its entries", got)
+		t.Errorf("a StringMap of one level: %v allocations, want a node with its entries", got)
 	}
 }
 
 func BenchmarkMapGet(b *testing.B) {
-	var m stringMap[int]
-	owner := new(nodeOwner)
+	var m StringMap[int]
+	owner := new(Owner)
 	keys := make([]string, 100_000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%08x-0000-4000-8000-%012x", i, i)
@@ -302,8 +302,8 @@ func BenchmarkMapGet(b *testing.B) {
 }
 
 func BenchmarkIntMapSet(b *testing.B) {
-	var m intMap[*int]
-	owner := new(nodeOwner)
+	var m IntMap[*int]
+	owner := new(Owner)
 	for i := range int64(100_000) {
 		m = m.Set(owner, i, nil)
 	}

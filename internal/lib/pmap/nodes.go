@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package pmap
 
-// The files pmap*.go are the persistent containers that snapshots are made of.
-// A container is a small value; a change returns a new value and leaves the old
-// one as it was, sharing all that did not change:
-//
-//	stringMap  string -> V, a hash array mapped trie, no order
-//	intMap     int64 >= 0 -> V, a radix trie, iterated in order
-//	idSet      sorted int64s, in chunks
-//
-// A change copies about log32(n) small nodes. A caller that makes many changes
-// passes a nodeOwner: nodes created under the same one are changed in place. It
-// must not be used after readers get the container, and is used by one goroutine.
-
-// nodeOwner marks nodes that can still be changed in place.
-type nodeOwner struct{ _ byte }
+// Owner marks nodes that can still be changed in place. One is made by new, used by one goroutine,
+// and not used after others get what was changed under it; nil marks none.
+type Owner struct{ _ byte }
 
 const (
 	trieBits  = 5

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package pmap
 
 import (
 	"iter"
@@ -8,19 +8,19 @@ import (
 	"sort"
 )
 
-// chunkMax is the size at which a chunk of an idSet is split.
+// chunkMax is the size at which a chunk of an IntSet is split.
 const chunkMax = 256
 
-// idSet is a persistent sorted set of numbers: a list of sorted chunks. A
-// change copies the list and one chunk. The zero idSet is empty.
-type idSet struct {
+// IntSet is a persistent sorted set of numbers: a list of sorted chunks. A
+// change copies the list and one chunk. The zero IntSet is empty.
+type IntSet struct {
 	chunks [][]int64 // none is empty
 	n      int
 }
 
-// idSetOf makes a set of numbers that are sorted and distinct; it keeps the slice.
-func idSetOf(sorted []int64) idSet {
-	s := idSet{n: len(sorted)}
+// IntSetOf makes a set of numbers that are sorted and distinct; it keeps the slice.
+func IntSetOf(sorted []int64) IntSet {
+	s := IntSet{n: len(sorted)}
 	for chunk := range slices.Chunk(sorted, chunkMax/2) {
 		s.chunks = append(s.chunks, slices.Clip(chunk))
 	}
@@ -28,16 +28,16 @@ func idSetOf(sorted []int64) idSet {
 }
 
 // Len returns the number of members.
-func (s idSet) Len() int { return s.n }
+func (s IntSet) Len() int { return s.n }
 
 // chunk returns the index of the chunk where id is or should be.
-func (s idSet) chunk(id int64) int {
+func (s IntSet) chunk(id int64) int {
 	i := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i][0] > id })
 	return max(i-1, 0)
 }
 
 // Has reports whether id is a member.
-func (s idSet) Has(id int64) bool {
+func (s IntSet) Has(id int64) bool {
 	if s.n == 0 {
 		return false
 	}
@@ -46,9 +46,9 @@ func (s idSet) Has(id int64) bool {
 }
 
 // Add returns the set with id.
-func (s idSet) Add(id int64) idSet {
+func (s IntSet) Add(id int64) IntSet {
 	if s.n == 0 {
-		return idSet{chunks: [][]int64{{id}}, n: 1}
+		return IntSet{chunks: [][]int64{{id}}, n: 1}
 	}
 	c := s.chunk(id)
 	at, ok := slices.BinarySearch(s.chunks[c], id)
@@ -70,18 +70,18 @@ func (s idSet) Add(id int64) idSet {
 		chunks = slices.Clone(s.chunks)
 		chunks[c] = grown
 	}
-	return idSet{chunks: chunks, n: s.n + 1}
+	return IntSet{chunks: chunks, n: s.n + 1}
 }
 
 // Remove returns the set without id.
-func (s idSet) Remove(id int64) idSet {
+func (s IntSet) Remove(id int64) IntSet {
 	if !s.Has(id) {
 		return s
 	}
 	c := s.chunk(id)
 	at, _ := slices.BinarySearch(s.chunks[c], id)
 	if len(s.chunks[c]) == 1 {
-		return idSet{chunks: sliceRemoved(s.chunks, c, false), n: s.n - 1}
+		return IntSet{chunks: sliceRemoved(s.chunks, c, false), n: s.n - 1}
 	}
 	chunks := slices.Clone(s.chunks)
 	chunks[c] = sliceRemoved(s.chunks[c], at, false)
@@ -90,11 +90,11 @@ func (s idSet) Remove(id int64) idSet {
 		chunks[c] = slices.Concat(chunks[c], chunks[c+1])
 		chunks = sliceRemoved(chunks, c+1, true)
 	}
-	return idSet{chunks: chunks, n: s.n - 1}
+	return IntSet{chunks: chunks, n: s.n - 1}
 }
 
 // All iterates in order.
-func (s idSet) All() iter.Seq[int64] {
+func (s IntSet) All() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		for _, chunk := range s.chunks {
 			for _, id := range chunk {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package pmap
 
 import (
 	"hash/maphash"
@@ -16,8 +16,8 @@ var hashSeed = maphash.MakeSeed()
 // bits and are kept in a list.
 const trieMaxShift = 65
 
-// stringMap is a persistent map from strings. The zero stringMap is empty.
-type stringMap[V any] struct {
+// StringMap is a persistent map from strings. The zero StringMap is empty.
+type StringMap[V any] struct {
 	root *mapNode[V]
 	n    int
 }
@@ -25,7 +25,7 @@ type stringMap[V any] struct {
 // mapNode has packed entries and packed children; the bit maps say for which of
 // the 32 hash digits there is one.
 type mapNode[V any] struct {
-	owner    *nodeOwner
+	owner    *Owner
 	dataBits uint32
 	kidBits  uint32
 	entries  []mapEntry[V]
@@ -38,14 +38,14 @@ type mapEntry[V any] struct {
 }
 
 // Len returns the number of keys.
-func (m stringMap[V]) Len() int { return m.n }
+func (m StringMap[V]) Len() int { return m.n }
 
 // Get returns the value of key.
-func (m stringMap[V]) Get(key string) (V, bool) {
+func (m StringMap[V]) Get(key string) (V, bool) {
 	return m.get(key, maphash.String(hashSeed, key))
 }
 
-func (m stringMap[V]) get(key string, hash uint64) (v V, ok bool) {
+func (m StringMap[V]) get(key string, hash uint64) (v V, ok bool) {
 	n := m.root
 	for shift := uint(0); n != nil; shift += 5 {
 		if shift == trieMaxShift {
@@ -76,7 +76,7 @@ func (m stringMap[V]) get(key string, hash uint64) (v V, ok bool) {
 func triePlace(set, bit uint32) int { return mathbits.OnesCount32(set & (bit - 1)) }
 
 // Set returns the map with val for key. The owner can be nil.
-func (m stringMap[V]) Set(owner *nodeOwner, key string, val V) stringMap[V] {
+func (m StringMap[V]) Set(owner *Owner, key string, val V) StringMap[V] {
 	root, added := m.root.set(owner, key, maphash.String(hashSeed, key), val, 0)
 	if added {
 		m.n++
@@ -86,7 +86,7 @@ func (m stringMap[V]) Set(owner *nodeOwner, key string, val V) stringMap[V] {
 }
 
 // editable returns the node itself if owner created it, otherwise a copy.
-func (n *mapNode[V]) editable(owner *nodeOwner) *mapNode[V] {
+func (n *mapNode[V]) editable(owner *Owner) *mapNode[V] {
 	if n == nil {
 		return &mapNode[V]{owner: owner}
 	}
@@ -100,7 +100,7 @@ func (n *mapNode[V]) editable(owner *nodeOwner) *mapNode[V] {
 	return &c
 }
 
-func (n *mapNode[V]) set(owner *nodeOwner, key string, hash uint64, val V, shift uint) (*mapNode[V], bool) {
+func (n *mapNode[V]) set(owner *Owner, key string, hash uint64, val V, shift uint) (*mapNode[V], bool) {
 	c := n.editable(owner)
 	if shift == trieMaxShift {
 		for i := range c.entries {
@@ -140,8 +140,8 @@ func (n *mapNode[V]) set(owner *nodeOwner, key string, hash uint64, val V, shift
 	return c, true
 }
 
-// Delete returns the map without key.
-func (m stringMap[V]) Delete(owner *nodeOwner, key string) stringMap[V] {
+// Delete returns the map without key. The owner can be nil.
+func (m StringMap[V]) Delete(owner *Owner, key string) StringMap[V] {
 	hash := maphash.String(hashSeed, key)
 	if _, ok := m.get(key, hash); !ok {
 		return m
@@ -152,7 +152,7 @@ func (m stringMap[V]) Delete(owner *nodeOwner, key string) stringMap[V] {
 }
 
 // delete removes an existing key; nil if the node becomes empty, as only a root can.
-func (n *mapNode[V]) delete(owner *nodeOwner, key string, hash uint64, shift uint) *mapNode[V] {
+func (n *mapNode[V]) delete(owner *Owner, key string, hash uint64, shift uint) *mapNode[V] {
 	c := n.editable(owner)
 	if shift == trieMaxShift {
 		// The parent has taken a single entry, so this is not the last one.
@@ -183,7 +183,7 @@ func (n *mapNode[V]) delete(owner *nodeOwner, key string, hash uint64, shift uin
 }
 
 // All iterates in no particular order.
-func (m stringMap[V]) All() iter.Seq2[string, V] {
+func (m StringMap[V]) All() iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) { m.root.each(yield) }
 }
 
