@@ -59,7 +59,7 @@ PACKAGE_VERSION = $(shell packaging/version.sh)
 .PHONY: manual sdk packages image release
 manual: ## Generate the manual pages and shell completion from the commands, which `make install` then installs, too.
 	@rm -rf .run/manual && install -d .run/manual
-	@SOURCE_DATE_EPOCH=$(EPOCH) CGO_ENABLED=0 go run -tags manual -trimpath -ldflags '$(LDFLAGS)' ./cmd/compute-agent .run/manual
+	@SOURCE_DATE_EPOCH=$(EPOCH) CGO_ENABLED=0 go test -trimpath -vet=off -ldflags '$(LDFLAGS)' -run '^TestManual$$' ./cmd/compute-agent -manual '$(CURDIR)/.run/manual'
 	@packaging/licenses.sh > .run/manual/third-party-licenses
 	@gzip -9n .run/manual/*.[1-9] .run/manual/third-party-licenses
 sdk:

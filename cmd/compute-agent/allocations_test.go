@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
@@ -161,12 +162,12 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	s.wantHeld("at first", before)
 	writes := s.counted()
 
-	found := s.audit(exitFailed, "audit").Nodes[0]
+	found := s.audit(cli.ExitFailed, "audit").Nodes[0]
 	if len(found.Orphans) != 3 || len(found.Unaccounted) != 2 || found.Guests != 3 || found.Consumers != 5 {
 		t.Fatalf("%+v", found)
 	}
 	code, text, _ := s.run("allocations", "audit")
-	testproc.Equal(t, code, exitFailed, "exit code %d")
+	testproc.Equal(t, code, cli.ExitFailed, "exit code %d")
 	for _, words := range []string{
 		"orphaned: consumer " + vm(3), "elsewhere  VCPU 1 on " + cn2, "may be a migration",
 		"openstack resource provider allocation show " + vm(5),
@@ -176,19 +177,19 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	}
 
 	// Too young, and said so: the allocations were written just now.
-	for _, o := range s.audit(exitFailed, "audit", "--heal").Nodes[0].Orphans {
+	for _, o := range s.audit(cli.ExitFailed, "audit", "--heal").Nodes[0].Orphans {
 		if o.Done != "" || o.Kept == "" {
 			t.Errorf("%+v", o)
 		}
 	}
-	s.audit(exitFailed, "audit", "--heal", "--dry-run", "--min-age", "0s")
-	s.audit(exitDone, "heal", "--dry-run")
+	s.audit(cli.ExitFailed, "audit", "--heal", "--dry-run", "--min-age", "0s")
+	s.audit(cli.ExitDone, "heal", "--dry-run")
 	if s.counted() != writes {
 		t.Error("something was written")
 	}
 	s.wantHeld("after looking", before)
 
-	healed := s.audit(exitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
+	healed := s.audit(cli.ExitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
 	outcomes := map[string]audit.Outcome{}
 	for _, o := range healed.Orphans {
 		outcomes[o.Consumer] = o.Done
@@ -200,31 +201,32 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	s.wantHeld("after healing", before)
 
 	// Only the consumer that the operator names is healed: the migration.
-	if r := s.audit(exitProtect, "audit", "--heal",
+	if r := s.audit(cli.ExitProtect, "audit", "--heal",
 		"--min-age", "0s", "--consumer", vm(1)); !strings.Contains(r.Refused, vm(1)) {
 		t.Errorf("%+v", r)
 	}
 	s.wantHeld("after naming a guest", before)
-	if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5),
+	if r := s.audit(cli.ExitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5),
 		"--consumer", vm(99)); !strings.Contains(r.Refused, vm(99)) {
 		t.Errorf("%+v", r)
 	}
 	s.wantHeld("after naming an unknown consumer, too", before)
-	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5))
+	s.audit(cli.ExitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5))
 	before[5] = "0 here, 0 elsewhere"
 	s.wantHeld("after naming the migration", before)
 
 	// Missing allocations.
-	made := s.audit(exitDone, "heal")
+	made := s.audit(cli.ExitDone, "heal")
 	if made.Nodes[0].Unaccounted[0].Done != audit.Created {
 		t.Errorf("%+v", made)
 	}
 	before[2] = "1 here, 0 elsewhere"
 	s.wantHeld("after making what is missing", before)
-	if code, text, _ := s.run("allocations", "heal"); code != exitDone || !strings.Contains(text, "nothing to create") {
+	if code, text, _ := s.run("allocations", "heal"); code != cli.ExitDone || !strings.Contains(text,
+		"nothing to create") {
 		t.Errorf("%d, %s", code, text)
 	}
-	if left := s.audit(exitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 ||
+	if left := s.audit(cli.ExitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 ||
 		left.Unaccounted[0].UUID != vm(6) {
 		t.Errorf("%+v", left)
 	}
@@ -245,11 +247,11 @@ func TestAllocationsRefused(t *testing.T) {
 		s.configure("flat", more)
 		for _, command := range [][]string{{"audit", "--heal", "--min-age", "0s"},
 			{"audit", "--heal", "--min-age", "0s", "--consumer", vm(5)}, {"heal"}} {
-			if r := s.audit(exitProtect, command...); r.Refused == "" {
+			if r := s.audit(cli.ExitProtect, command...); r.Refused == "" {
 				t.Errorf("%s: %+v", name, r)
 			}
 		}
-		if r := s.audit(exitFailed, "audit"); r.Nodes[0].Error == "" {
+		if r := s.audit(cli.ExitFailed, "audit"); r.Nodes[0].Error == "" {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -270,7 +272,7 @@ func TestAllocationsRefused(t *testing.T) {
 		if n < fail {
 			break
 		}
-		if code == exitDone || fail == 1 && code != exitProtect && code != exitFailed {
+		if code == cli.ExitDone || fail == 1 && code != cli.ExitProtect && code != cli.ExitFailed {
 			t.Errorf("Placement fails from request %d on: exit code %d", fail, code)
 		}
 		if fail > 200 {
@@ -282,11 +284,11 @@ func TestAllocationsRefused(t *testing.T) {
 	}
 	for _, wrong := range [][]string{{"audit", "--dry-run"}, {"audit", "--consumer", vm(1)},
 		{"audit", "--heal", "--consumer", "x"}, {"audit", "--heal", "--min-age", "-1s"}} {
-		if code, _, _ := s.run(append([]string{"allocations"}, wrong...)...); code != exitUsage {
+		if code, _, _ := s.run(append([]string{"allocations"}, wrong...)...); code != cli.ExitUsage {
 			t.Errorf("%v: exit code %d", wrong, code)
 		}
 	}
-	if code, _, stderr := s.run("allocations", "audit", "--node", "cn9"); code != exitFailed ||
+	if code, _, stderr := s.run("allocations", "audit", "--node", "cn9"); code != cli.ExitFailed ||
 		!strings.Contains(stderr, `"cn1"`) {
 		t.Errorf("%d, %s", code, stderr)
 	}
@@ -308,7 +310,7 @@ func TestAllocationsRace(t *testing.T) {
 		}
 		whole.ServeHTTP(w, r)
 	})
-	report := s.audit(exitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
+	report := s.audit(cli.ExitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
 	s.http = whole
 	for _, o := range report.Orphans {
 		if o.Consumer == vm(3) && (o.Done != audit.Failed || o.Problem == "") ||
@@ -331,7 +333,7 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(4)}}, time.Now().Add(-24*time.Hour)))
 	kept := func(n int, why string, args ...string) {
 		t.Helper()
-		for _, o := range s.audit(exitFailed, append([]string{"audit", "--heal", "--min-age", "0s"}, args...)...).
+		for _, o := range s.audit(cli.ExitFailed, append([]string{"audit", "--heal", "--min-age", "0s"}, args...)...).
 			Nodes[0].Orphans {
 			if o.Consumer == vm(n) && !strings.Contains(o.Kept, why) {
 				t.Errorf("%+v", o)
@@ -340,12 +342,12 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 		s.wantHeld(why, map[int]string{n: "1 here, 0 elsewhere"})
 	}
 	kept(3, "written after the guest left")
-	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(3))
+	s.audit(cli.ExitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(3))
 	s.wantHeld("by a person's word", map[int]string{3: "0 here, 0 elsewhere"})
 
 	s.configure("flat", "guest_list = []")
 	kept(1, "lists no guests on this node")
-	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1))
+	s.audit(cli.ExitFailed, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1))
 	s.wantHeld("by a person's word", map[int]string{1: "0 here, 0 elsewhere"})
 }
 
@@ -380,7 +382,7 @@ func testAllocationsOnASharingChild(t *testing.T, s *site) {
 	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
 	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now()))
 	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}}, time.Now()))
-	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s")
+	s.audit(cli.ExitFailed, "audit", "--heal", "--min-age", "0s")
 	s.wantHeld("after healing", map[int]string{3: "0 here, 1 elsewhere", 4: "0 here, 0 elsewhere"})
 	for _, n := range []int{3, 4} {
 		var got struct {

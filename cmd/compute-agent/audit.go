@@ -12,27 +12,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 )
 
 func newAudit() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	var filter auditlog.Filter
 	var files []string
 	var since, until string
 	var follow bool
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Search the audit log: who changed what, from what to what", Args: cobra.NoArgs,
-		Long: "Search the audit log of Placement, the compute API and cells: who " +
-			"changed which provider, allocation, server or mapping, from what\n" +
-			"to what. Without --file, the file of [audit] is read, after those " +
-			"that it was rotated to. The table has a line for each change;\n" +
-			"--output json prints the matching records as they are in the file, an object per line.",
-		Example: "  compute-agent audit --consumer 6b4c9f0e-3c1d-4d0a-9c55-0c6a3f8f0e11\n" +
-			"  compute-agent audit --provider cn1 --since 24h\n" +
-			"  compute-agent audit --host cn1 --follow\n" +
-			"  zcat audit.log-20261122.gz | compute-agent audit --file /dev/stdin --user admin",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			now := time.Now()
 			var err error
@@ -43,11 +35,11 @@ func newAudit() *cobra.Command {
 				return err
 			}
 			if follow && until != "" {
-				return &exitError{exitUsage,
-					errors.New("--follow waits for records to come, so that it has no --until")}
+				return cli.Exit(cli.ExitUsage,
+					errors.New("--follow waits for records to come, so that it has no --until"))
 			}
 			if len(files) == 0 {
-				cfg, err := opts.load()
+				cfg, err := opts.Load()
 				if err != nil {
 					return err
 				}
@@ -57,7 +49,7 @@ func newAudit() *cobra.Command {
 			}
 			reader := auditlog.Reader{Paths: files, Follow: follow}
 			show := render.AuditRecord
-			if opts.json() {
+			if opts.JSON() {
 				show = func(w io.Writer, r *auditlog.Record) error { return json.NewEncoder(w).Encode(r) }
 			}
 			found := false
@@ -81,7 +73,7 @@ func newAudit() *cobra.Command {
 			return err
 		},
 	}
-	opts.addConfigFlags(cmd)
+	opts.AddConfigFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&files, "file", nil, "`FILE` to read instead, can be repeated: the oldest first")
 	flags.StringVar(&filter.Consumer, "consumer", "",
@@ -95,7 +87,7 @@ func newAudit() *cobra.Command {
 	flags.StringVar(&since, "since", "", "records from `TIME` on: 2026-11-23T18:00:00Z, 2026-11-23, or 24h ago")
 	flags.StringVar(&until, "until", "", "records until `TIME`")
 	flags.BoolVarP(&follow, "follow", "f", false, "wait for more records")
-	opts.addOutputFlag(cmd)
+	opts.AddOutputFlag(cmd)
 	return cmd
 }
 
@@ -103,7 +95,7 @@ func newAudit() *cobra.Command {
 func moment(flag, text string, now time.Time) (time.Time, error) {
 	t, err := auditlog.ParseTime(text, now)
 	if err != nil {
-		err = &exitError{exitUsage, fmt.Errorf("%s: %w", flag, err)}
+		err = cli.Exit(cli.ExitUsage, fmt.Errorf("%s: %w", flag, err))
 	}
 	return t, err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -23,7 +24,7 @@ func auditLines(t *testing.T, dir string, args ...string) []string {
 	t.Helper()
 	var out, problems bytes.Buffer
 	if code := execute(t.Context(), append([]string{"audit", "--state-dir", dir}, args...), &out,
-		&problems); code != exitDone {
+		&problems); code != cli.ExitDone {
 		t.Fatalf("exit code %d: %s", code, &problems)
 	}
 	return slices.Collect(strings.Lines(out.String()))
@@ -65,7 +66,7 @@ func TestAuditOfPlacementServe(t *testing.T) {
 			t.Errorf("the metrics do not count the record")
 		}
 		stop()
-		if code := <-ended; code != exitDone {
+		if code := <-ended; code != cli.ExitDone {
 			t.Errorf("exit code %d: %s", code, &log)
 		}
 	}
@@ -109,7 +110,7 @@ func TestAuditOfManageCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	if code := <-ended; code != exitDone {
+	if code := <-ended; code != cli.ExitDone {
 		t.Errorf("exit code %d: %s", code, &log)
 	}
 	user := "  compute-api  " + sqldb.CommandUser(t.Context()) + "  cells manage "
@@ -166,16 +167,16 @@ func TestAuditOfRestores(t *testing.T) {
 				}
 			}
 			if c.create != nil {
-				run(exitDone, old, c.create...)
+				run(cli.ExitDone, old, c.create...)
 			} else {
 				cell, err := celldb.Open(t.Context(), filepath.Join(old, "cell.db"), "cell1", celldb.Options{})
 				check(t, err)
 				check(t, cell.Close())
 			}
-			run(exitDone, old, append(strings.Fields(c.of), "backup", backup)...)
-			run(exitDone, dir, append(strings.Fields(c.of), "restore", backup)...)
+			run(cli.ExitDone, old, append(strings.Fields(c.of), "backup", backup)...)
+			run(cli.ExitDone, dir, append(strings.Fields(c.of), "restore", backup)...)
 			if c.service == "compute-api" { // the others have only rows that each database has
-				run(exitProtect, dir, append(strings.Fields(c.of), "restore", backup)...)
+				run(cli.ExitProtect, dir, append(strings.Fields(c.of), "restore", backup)...)
 			}
 			lines := auditLines(t, dir)
 			if len(lines) != 1 {

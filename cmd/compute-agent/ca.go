@@ -12,28 +12,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 func newCA() *cobra.Command {
-	cmd := group("ca", "Manage the certificates of hosts and services, and the deny list",
+	return group("ca", "Manage the certificates of hosts and services, and the deny list",
 		newCAInit(), newCAIssue(), newCASign(), newCAShow(), newCARevoke(), newCAAllow(), newCADenyList())
-	cmd.Long = "Manage a small CA for compute-agent's own hosts and services, " +
-		"and the list of the hosts that all servers refuse. Hosts get\n" +
-		"their certificates from the enrolment service of the compute API; " +
-		"`ca issue` is for services, and `ca sign` for hosts without it."
-	return cmd
 }
 
 func newCAInit() *cobra.Command {
 	var dir, name string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create a CA", Args: cobra.NoArgs,
-		Long: "Create a CA: ca.pem, its certificate, and ca.key, its key, which " +
-			"is valid for 10 years and signs certificates of hosts and\n" +
-			"services only. Keep the directory off hypervisors, and back it up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ca, err := pki.InitAuthority(dir, name, time.Now())
 			if err != nil {
@@ -62,7 +55,7 @@ func required(cmd *cobra.Command, flags ...string) {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, name := range flags {
 			if !cmd.Flags().Changed(name) {
-				return &exitError{exitUsage, fmt.Errorf("--%s is required; see: %s --help", name, cmd.CommandPath())}
+				return cli.Exit(cli.ExitUsage, fmt.Errorf("--%s is required; see: %s --help", name, cmd.CommandPath()))
 			}
 		}
 		return nil
@@ -77,17 +70,13 @@ func newCAIssue() *cobra.Command {
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use: "issue", Short: "Issue the certificate of a service", Args: cobra.NoArgs,
-		Long: "Issue the certificate of a service, such as Placement or a cell: NAME.pem and NAME.key in a " +
-			"directory. Run it again to renew the\n" +
-			"certificate: the key is kept, and servers reload the file. Remove NAME.key first for a new key.\n\n" +
-			"The compute API also shows its certificate to cells: issue it with --client.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(names)+len(addresses) == 0 && !client {
-				return &exitError{exitUsage,
-					errors.New("neither --dns nor --ip is given, so that clients could not verify the service")}
+				return cli.Exit(cli.ExitUsage,
+					errors.New("neither --dns nor --ip is given, so that clients could not verify the service"))
 			}
 			if err := pki.CheckName(service); err != nil {
-				return &exitError{exitUsage, fmt.Errorf("--service: %w", err)}
+				return cli.Exit(cli.ExitUsage, fmt.Errorf("--service: %w", err))
 			}
 			ca, err := pki.OpenAuthority(dir)
 			if err != nil {
@@ -123,21 +112,10 @@ func newCASign() *cobra.Command {
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use: "sign", Short: "Sign the certificate request of a host", Args: cobra.NoArgs,
-		Long: "Sign the certificate request of a host, for sites without the " +
-			"enrolment service. The certificate is for the host and the compute\n" +
-			"nodes that are given here, and nothing of the request is used but " +
-			"its key. With --cell it is for that cell, and other cells refuse\n" +
-			"it; without, all cells that trust this CA let the host in. Of a host " +
-			"on the deny list it is valid from the time of the denial on, so\n" +
-			"that servers accept it, unlike those of before.\n\n" +
-			"The CA keeps no list of hosts. Give no two hosts names that " +
-			"overlap: one of them must not be the other with a domain\n" +
-			"(h1, h1.example.com) or the beginning of the other before a \"_\" " +
-			"(h1, h1_b). In Placement a host has providers of such names.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			id, err := pki.HostIdentity(host, cellName, nodes)
 			if err != nil {
-				return &exitError{exitUsage, err}
+				return cli.Exit(cli.ExitUsage, err)
 			}
 			ca, err := pki.OpenAuthority(dir)
 			if err != nil {
@@ -174,7 +152,7 @@ func newCASign() *cobra.Command {
 		},
 	}
 	addCADir(cmd, &dir, "csr", "host")
-	opts.addFlags(cmd, "deny-list")
+	opts.AddFlags(cmd, "deny-list")
 	cmd.Flags().StringVar(&csrFile, "csr", "", "`FILE` of the request, in PEM (required)")
 	cmd.Flags().StringVar(&host, "host", "", "`NAME` of the host (required)")
 	cmd.Flags().StringVar(&cellName, "cell", "", "`NAME` of the host's cell (default: the certificate names none)")
@@ -185,7 +163,7 @@ func newCASign() *cobra.Command {
 }
 
 func newCAShow() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	var dir string
 	cmd := &cobra.Command{
 		Use: "show [FILE]", Short: "Show who certificates are for", Args: cobra.MaximumNArgs(1),
@@ -195,16 +173,16 @@ func newCAShow() *cobra.Command {
 			case len(args) == 1 && dir == "":
 				path = args[0]
 			case len(args) == 1 || dir == "":
-				return &exitError{exitUsage, errors.New("give either the file of a certificate or --dir")}
+				return cli.Exit(cli.ExitUsage, errors.New("give either the file of a certificate or --dir"))
 			}
 			content, err := files.Read(path)
 			if err != nil {
 				return err
 			}
-			return showCertificates(cmd.OutOrStdout(), content.Data, path, opts.json(), "")
+			return showCertificates(cmd.OutOrStdout(), content.Data, path, opts.JSON(), "")
 		},
 	}
-	opts.addOutputFlag(cmd)
+	opts.AddOutputFlag(cmd)
 	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` of a CA, to show its certificate")
 	return cmd
 }
@@ -216,7 +194,7 @@ func showCertificates(w io.Writer, text []byte, name string, asJSON bool, line s
 		return err
 	}
 	if asJSON {
-		return printJSON(w, views)
+		return cli.PrintJSON(w, views)
 	}
 	if _, err := io.WriteString(w, line); err != nil {
 		return err

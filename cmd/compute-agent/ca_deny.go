@@ -3,33 +3,29 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // denyOptions say which deny list a command is about.
 type denyOptions struct {
-	options
+	cli.Options
 	list string
 }
 
-func (o *denyOptions) addFlags(cmd *cobra.Command, list string) {
-	o.service = &installedAPI
-	o.addFileFlag(cmd)
+func (o *denyOptions) AddFlags(cmd *cobra.Command, list string) {
+	o.Service = &cli.InstalledAPI
+	o.AddFileFlag(cmd)
 	cmd.Flags().StringVar(&o.list, list, "", "`FILE` of the deny list (default deny_list.file)")
 }
 
@@ -38,7 +34,7 @@ func (o *denyOptions) path() (string, error) {
 	if o.list != "" {
 		return o.list, nil
 	}
-	cfg, err := o.load()
+	cfg, err := o.Load()
 	if err != nil {
 		return "", err
 	}
@@ -49,8 +45,8 @@ func (o *denyOptions) path() (string, error) {
 func (o *denyOptions) requiredPath() (string, error) {
 	path, err := o.path()
 	if err == nil && path == "" {
-		err = &exitError{exitUsage,
-			errors.New("no deny list is configured: set deny_list.file for the servers, or name the file with --file")}
+		err = cli.Exit(cli.ExitUsage,
+			errors.New("no deny list is configured: set deny_list.file for the servers, or name the file with --file"))
 	}
 	return path, err
 }
@@ -71,15 +67,6 @@ func newCARevoke() *cobra.Command {
 	var unknown bool
 	cmd := &cobra.Command{
 		Use: "revoke HOST", Short: "Put a host on the deny list", Args: cobra.ExactArgs(1),
-		Long: "Put a host on the deny list: servers refuse its certificates that " +
-			"were issued before now, and all of its tokens. Run it on the\n" +
-			"machine of the compute API, whose list Placement and the cells " +
-			"copy ([deny_list] url); or change the file of each server that\n" +
-			"has one of its own. To take the host's servers and its place in the cell away as well, run " +
-			"`compute-agent cells manage evict-host`.\n\n" +
-			"The host has to be enrolled, mapped or on the list; case does " +
-			"not count. Where no compute API knows it, and for hosts with\n" +
-			"credentials of the site alone, --unknown takes the name as it is.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := opts.requiredPath()
 			if err != nil {
@@ -103,7 +90,7 @@ func newCARevoke() *cobra.Command {
 			return err
 		},
 	}
-	opts.addFlags(cmd, "file")
+	opts.AddFlags(cmd, "file")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, in a `TEXT` for the logs of servers")
 	cmd.Flags().BoolVar(&unknown, "unknown", false, "take the name as it is, though no host of it is known here")
 	return cmd
@@ -119,63 +106,22 @@ func (o *denyOptions) knownHost(cmd *cobra.Command, path, host string) (string, 
 	if d, denied := list.Denial(host); denied {
 		return d.Host, nil
 	}
-	hosts, err := o.hosts(cmd)
+	var hosts []string
+	cfg, err := o.Load()
+	if err == nil {
+		hosts, err = controlplane.KnownHosts(cmd.Context(), cfg)
+	}
 	if err != nil {
-		return "", &exitError{exitProtect, fmt.Errorf(
+		return "", cli.Exit(cli.ExitProtect, fmt.Errorf(
 			"%s was not put on the deny list %s: the hosts that there are cannot be listed: %w%s", host, path, err,
-			unknown)}
+			unknown))
 	}
 	if known := operator.KnownName(host, hosts); known != "" {
 		return known, nil
 	}
-	return "", &exitError{exitProtect, fmt.Errorf(
+	return "", cli.Exit(cli.ExitProtect, fmt.Errorf(
 		"%s was not put on the deny list %s: no host of that name is enrolled or mapped%s%s",
-		host, path, operator.Suggestion(host, hosts), unknown)}
-}
-
-// hosts are the names of all hosts that the compute API of this machine knows.
-func (o *denyOptions) hosts(cmd *cobra.Command) (hosts []string, err error) {
-	cfg, err := o.load()
-	if err != nil {
-		return nil, err
-	}
-	address, name, err := cells.DatabaseOf(cfg.ComputeAPI.Database, cfg.Agent.StateDir, cells.APIDatabase)
-	if err != nil {
-		return nil, err
-	}
-	at := apiDatabase{address, name}
-	exists, err := at.exists(cmd.Context())
-	if err == nil && !exists {
-		err = fmt.Errorf("there is no API database at %s: run the command on the machine of the compute API, "+
-			"or name its configuration with --config", at)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return hosts, sqldb.RunWhereOpen(cmd.Context(), at.name, func() (err error) {
-		store, err := apidb.Open(cmd.Context(), at.name, apidb.Options{})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, store.Close()) }()
-		hosts, err = operator.HostNames(cmd.Context(), store)
-		return err
-	}, func(socket string) error {
-		var out, problems bytes.Buffer
-		var views []operator.Host
-		list := []string{"cells", "manage", "list-hosts", "--output=json"}
-		code, err := sqldb.RunAt(cmd.Context(), socket, list, &out, &problems)
-		if err == nil && code != exitDone {
-			err = fmt.Errorf("the compute API does not list them: %s", strings.TrimSpace(problems.String()))
-		}
-		if err == nil {
-			err = json.Unmarshal(out.Bytes(), &views)
-		}
-		for _, v := range views {
-			hosts = append(hosts, v.Host)
-		}
-		return err
-	})
+		host, path, operator.Suggestion(host, hosts), unknown))
 }
 
 // warnReadable says so if all users may read a deny list.
@@ -190,7 +136,7 @@ func warnReadable(cmd *cobra.Command, path string) {
 func denyError(err error) error {
 	switch {
 	case errors.Is(err, pki.ErrInvalid):
-		return &exitError{exitUsage, err}
+		return cli.Exit(cli.ExitUsage, err)
 	case errors.Is(err, pki.ErrDamaged):
 		return fmt.Errorf("%w; restore the file, or, if the hosts in it are right, "+
 			"run: compute-agent ca deny-list --accept", err)
@@ -202,9 +148,6 @@ func newCAAllow() *cobra.Command {
 	var opts denyOptions
 	cmd := &cobra.Command{
 		Use: "allow HOST", Short: "Take a host off the deny list", Args: cobra.ExactArgs(1),
-		Long: "Take a host off the deny list. Its tokens are accepted again, and " +
-			"so are its certificates from before that have not expired. To\n" +
-			"accept only certificates from now on, leave it on the list, and enrol it again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := opts.requiredPath()
 			if err != nil {
@@ -232,7 +175,7 @@ func newCAAllow() *cobra.Command {
 			return err
 		},
 	}
-	opts.addFlags(cmd, "file")
+	opts.AddFlags(cmd, "file")
 	return cmd
 }
 
@@ -241,13 +184,6 @@ func newCADenyList() *cobra.Command {
 	var create, renew, accept bool
 	cmd := &cobra.Command{
 		Use: "deny-list", Short: "Show the deny list", Args: cobra.NoArgs,
-		Long: "Show the deny list, and whether it is as it was written. Its " +
-			"header has a serial and a date. --renew writes it again with new\n" +
-			"ones: for a list without a header, and from a timer where servers " +
-			"refuse hosts when their list is old ([deny_list] max_age).\n" +
-			"--accept does so with a list whose header does not belong to " +
-			"its hosts, as after an edit by hand: check the hosts that it\n" +
-			"prints, since hosts that are lost are let in.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var edit func(path string) error
 			switch {
@@ -272,8 +208,8 @@ func newCADenyList() *cobra.Command {
 			switch {
 			case err != nil:
 				return denyError(err)
-			case opts.json():
-				return printJSON(cmd.OutOrStdout(), append([]pki.Denial{}, list.Denials()...))
+			case opts.JSON():
+				return cli.PrintJSON(cmd.OutOrStdout(), append([]pki.Denial{}, list.Denials()...))
 			case path == "":
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "No deny list is configured (deny_list.file).")
 				return err
@@ -281,8 +217,8 @@ func newCADenyList() *cobra.Command {
 			return render.Denials(cmd.OutOrStdout(), path, list)
 		},
 	}
-	opts.addFlags(cmd, "file")
-	opts.addOutputFlag(cmd)
+	opts.AddFlags(cmd, "file")
+	opts.AddOutputFlag(cmd)
 	cmd.Flags().BoolVar(&create, "create", false, "create an empty list if there is no file")
 	cmd.Flags().BoolVar(&renew, "renew", false, "give the list the next serial, and the date")
 	cmd.Flags().BoolVar(&accept, "accept", false, "give the hosts of a damaged list a new header")

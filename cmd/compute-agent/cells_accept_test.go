@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -59,37 +60,37 @@ func TestAcceptCell(t *testing.T) {
 			testproc.Contains(t, text, part, "%s: %q is not said:\n%s", what, part)
 		}
 	}
-	run(exitDone, "create", "--name", "cell1", "--url", "unix://"+socket)
-	says("no cell", run(exitFailed, "accept", "cell9"), `no cell "cell9"`)
-	says("a cell that is down", run(exitFailed, "accept", "cell1"), "is down", "nothing was accepted")
+	run(cli.ExitDone, "create", "--name", "cell1", "--url", "unix://"+socket)
+	says("no cell", run(cli.ExitFailed, "accept", "cell9"), `no cell "cell9"`)
+	says("a cell that is down", run(cli.ExitFailed, "accept", "cell1"), "is down", "nothing was accepted")
 
 	stop := cellAt(t, filepath.Join(dir, "one.db"), socket)
-	says("the first contact", run(exitDone, "accept", "cell1"), "Accepted the database of cell cell1.")
-	says("the known database", run(exitDone, "accept", "cell1"), "nothing to accept")
-	says("the known database", run(exitDone, "list"), "up")
+	says("the first contact", run(cli.ExitDone, "accept", "cell1"), "Accepted the database of cell cell1.")
+	says("the known database", run(cli.ExitDone, "accept", "cell1"), "nothing to accept")
+	says("the known database", run(cli.ExitDone, "list"), "up")
 	stop()
 	withServers(t, dir)
 
 	defer cellAt(t, filepath.Join(dir, "two.db"), socket)()
-	list := run(exitDone, "list")
+	list := run(cli.ExitDone, "list")
 	says("another database", list, "other database",
 		"another database than before", "restore a more recent copy of its database", "cells manage accept cell1")
 	if strings.Contains(list, "is down") {
 		t.Errorf("it is reported as down:\n%s", list)
 	}
 	var views []operator.Cell
-	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil ||
+	if err := json.Unmarshal([]byte(run(cli.ExitDone, "list", "--output", "json")), &views); err != nil ||
 		len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {
 		t.Errorf("as JSON: %+v, %v", views, err)
 	}
-	says("accepting", run(exitDone, "accept", "cell1"), "active    2 servers, 2 of them missing in the cell",
+	says("accepting", run(cli.ExitDone, "accept", "cell1"), "active    2 servers, 2 of them missing in the cell",
 		"deleted   1 servers, 0 of them still in the cell",
 		"return 404", "Accepted the database of cell cell1.")
-	if list := run(exitDone, "list"); strings.Contains(list, "other database") {
+	if list := run(cli.ExitDone, "list"); strings.Contains(list, "other database") {
 		t.Errorf("after it is accepted:\n%s", list)
 	}
 	var view operator.Acceptance
-	if err := json.Unmarshal([]byte(run(exitDone, "accept", "cell1", "--output", "json")), &view); err != nil ||
+	if err := json.Unmarshal([]byte(run(cli.ExitDone, "accept", "cell1", "--output", "json")), &view); err != nil ||
 		view.Accepted || view.Before == nil || view.Before.Epoch != view.Now.Epoch || view.Unknown != 2 {
 		t.Errorf("as JSON: %+v, %v", view, err)
 	}

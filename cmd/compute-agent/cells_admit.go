@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -19,28 +20,10 @@ func newAdmitHost() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "admit-host HOST", Aliases: []string{"admit_host"}, Args: cobra.ExactArgs(1),
 		Short: "State how much a host may report to Placement, or show it",
-		Long: "State how much a host may report to Placement with its " +
-			"own credential: amounts of resource classes, total times\n" +
-			"allocation_ratio in all of its trees, and kinds of traits. Placement admits [placement] " +
-			"host_capacity_factor times as much as is\n" +
-			"stated here, or as the host reported when it came; beyond that it " +
-			"refuses what the host reports, and says which of these flags\n" +
-			"admits it. Do that only if the machine has it: a stolen host can claim anything.\n\n" +
-			"--window admits all that the host reports from now on, for as " +
-			"long as when it came ([placement] host_admission_window): for a\n" +
-			"machine that is replaced, or a driver that reports other classes. " +
-			"Without flags, the command shows what is admitted. It asks\n" +
-			"Placement with the credentials of the compute API " +
-			"([placement_client]); OpenStack's Placement has no hosts.\n\n" +
-			"With --unknown the command opens no API database. Where there " +
-			"is no compute API, name with --config a configuration whose\n" +
-			"[placement_client] has a user with the role admin or service.",
-		Example: "  compute-agent cells manage admit-host cn1\n" +
-			"  compute-agent cells manage admit-host cn1 --class VCPU=256 --class VGPU=8 --trait HW_GPU",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			change, err := operator.ParseAdmission(classes, traits, window)
 			if err != nil {
-				return &exitError{exitUsage, err}
+				return cli.Exit(cli.ExitUsage, err)
 			}
 			ask := func(ctx context.Context, d *operator.Deployment) (wire.HostAdmission, error) {
 				host := args[0]
@@ -62,10 +45,10 @@ func newAdmitHost() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printResult(cmd, &opts.options, admission, render.HostAdmission)
+			return cli.Print(cmd, &opts.Options, admission, render.HostAdmission)
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	cmd.Flags().StringArrayVar(&classes, "class", nil,
 		"`CLASS=AMOUNT` of a resource class that the host may report; several times for several classes")
 	cmd.Flags().StringArrayVar(&traits, "trait", nil,

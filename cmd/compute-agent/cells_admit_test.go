@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
@@ -64,27 +65,28 @@ func TestAdmitHost(t *testing.T) {
 		}
 		return out.String()
 	}
-	run(exitFailed, []string{"no API database"}, "admit-host", "h998", "--class", "VCPU=1")
-	run(exitDone, []string{"Host h998 may report"}, "admit-host", "h998", "--class", "VCPU=1", "--unknown")
-	run(exitFailed, []string{"no API database"}, "list") // and none was made
-	run(exitDone, nil, "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
-	run(exitDone, nil, "add-host", "h417", "--cell", "cell1")
-	run(exitProtect, []string{"did you mean h417?", "--unknown"}, "admit-host", "h471", "--class", "VCPU=1")
-	run(exitFailed, []string{"nothing of host h417"}, "admit-host", "h417")
+	run(cli.ExitFailed, []string{"no API database"}, "admit-host", "h998", "--class", "VCPU=1")
+	run(cli.ExitDone, []string{"Host h998 may report"}, "admit-host", "h998", "--class", "VCPU=1", "--unknown")
+	run(cli.ExitFailed, []string{"no API database"}, "list") // and none was made
+	run(cli.ExitDone, nil, "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
+	run(cli.ExitDone, nil, "add-host", "h417", "--cell", "cell1")
+	run(cli.ExitProtect, []string{"did you mean h417?", "--unknown"}, "admit-host", "h471", "--class", "VCPU=1")
+	run(cli.ExitFailed, []string{"nothing of host h417"}, "admit-host", "h417")
 	for _, wrong := range [][]string{{"--class", "VCPU"},
 		{"--class", "VCPU=-1"}, {"--class", "vcpu=1"}, {"--trait", "gpu"}} {
-		run(exitUsage, []string{"such as"}, append([]string{"admit-host", "h417"}, wrong...)...)
+		run(cli.ExitUsage, []string{"such as"}, append([]string{"admit-host", "h417"}, wrong...)...)
 	}
-	run(exitFailed, []string{"needs no admission"}, "admit-host", "h417", "--trait", "COMPUTE_NODE")
-	run(exitDone, []string{"Host h417 may report", "VCPU   128       256", "Kinds of traits: HW_GPU\n"},
+	run(cli.ExitFailed, []string{"needs no admission"}, "admit-host", "h417", "--trait", "COMPUTE_NODE")
+	run(cli.ExitDone, []string{"Host h417 may report", "VCPU   128       256", "Kinds of traits: HW_GPU\n"},
 		"admit-host", "H417", "--class", "VCPU=128", "--class", "VGPU=4", "--trait", "HW_GPU_API_VULKAN")
-	if text := run(exitDone, []string{"VGPU   8         16", "VCPU   128       256"}, "admit-host", "h417", "--class",
+	if text := run(cli.ExitDone, []string{"VGPU   8         16", "VCPU   128       256"}, "admit-host", "h417",
+		"--class",
 		"VGPU=8"); strings.Contains(text, "until") {
 		t.Errorf("a window is open:\n%s", text)
 	}
-	run(exitDone, []string{"All that it reports until "}, "admit-host", "h417", "--window")
+	run(cli.ExitDone, []string{"All that it reports until "}, "admit-host", "h417", "--window")
 	var shown wire.HostAdmission
-	testproc.Check(t, json.Unmarshal([]byte(run(exitDone, nil, "admit-host", "h417", "--output", "json")), &shown))
+	testproc.Check(t, json.Unmarshal([]byte(run(cli.ExitDone, nil, "admit-host", "h417", "--output", "json")), &shown))
 	if shown.Since == nil || shown.Until == nil {
 		t.Errorf("the window: %+v", shown)
 	}
@@ -92,7 +94,7 @@ func TestAdmitHost(t *testing.T) {
 	want := wire.HostAdmission{Host: "h417", Classes: map[string]int64{"VCPU": 128, "VGPU": 8},
 		Factor: 2, Traits: []string{"HW_GPU"}}
 	testproc.Same(t, cmp.Diff(want, shown))
-	run(exitDone, []string{"Host h999 may report"}, "admit-host", "h999", "--class", "VCPU=1", "--unknown")
+	run(cli.ExitDone, []string{"Host h999 may report"}, "admit-host", "h999", "--class", "VCPU=1", "--unknown")
 	write("http://127.0.0.1:1")
-	run(exitFailed, []string{"[placement_client]"}, "admit-host", "h417")
+	run(cli.ExitFailed, []string{"[placement_client]"}, "admit-host", "h417")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -43,9 +44,9 @@ func TestManageAudit(t *testing.T) {
 	audit := func(code int, args ...string) string {
 		t.Helper()
 		out, _, err := manage(t, dir, append([]string{"audit", "--config", file}, args...)...)
-		var exit *exitError
-		if errors.As(err, &exit) != (code != exitDone) ||
-			exit != nil && exit.code != code || exit == nil && err != nil {
+		var exit *cli.ExitError
+		if errors.As(err, &exit) != (code != cli.ExitDone) ||
+			exit != nil && exit.Code != code || exit == nil && err != nil {
 			t.Errorf("%v: %v, want exit code %d:\n%s", args, err, code, out)
 		}
 		return out
@@ -53,7 +54,7 @@ func TestManageAudit(t *testing.T) {
 	create("cell1", servedCell(t))
 	const nothing = "Compared 1 cell, 0 nodes, 0 servers, 0 resource providers and 0 consumers.\nNothing was found " +
 		"that does not fit together.\n"
-	testproc.Equal(t, audit(exitDone), nothing, "without anything: %s")
+	testproc.Equal(t, audit(cli.ExitDone), nothing, "without anything: %s")
 
 	const provider = "99999999-0000-4000-8000-000000000009"
 	ask := func(method, path string, body any) {
@@ -62,25 +63,25 @@ func TestManageAudit(t *testing.T) {
 	ask("POST", "/resource_providers", map[string]any{"uuid": provider, "name": "cn9"})
 	ask("PUT", "/resource_providers/"+provider+"/traits",
 		map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}})
-	found := audit(exitFailed)
+	found := audit(cli.ExitFailed)
 	for _, part := range []string{"\nprovider-without-host\n  Resource provider cn9 (" + provider + ")", "\n  hint: ",
 		"\n1 finding; --repair corrects 0.\n"} {
 		testproc.Contains(t, found, part, "a provider without a host: %s")
 	}
-	repaired := audit(exitFailed, "--repair")
+	repaired := audit(cli.ExitFailed, "--repair")
 	for _, part := range []string{"\n  not repaired: it may be of an agent without a cell", "\n  hint: ",
 		"\n1 finding, 0 repaired, 1 left.\n"} {
 		testproc.Contains(t, repaired, part, "with repair: %s")
 	}
 	var report cloudaudit.Report
-	testproc.Check(t, json.Unmarshal([]byte(audit(exitFailed, "--output", "json")), &report))
+	testproc.Check(t, json.Unmarshal([]byte(audit(cli.ExitFailed, "--output", "json")), &report))
 	if len(report.Findings) != 1 || report.Findings[0].Kind != cloudaudit.FindingNoHost ||
 		report.Findings[0].Provider != provider || report.Cells != 1 {
 		t.Errorf("as JSON: %+v", report)
 	}
 
 	create("cell2", "http://127.0.0.1:1")
-	without := audit(exitProtect)
+	without := audit(cli.ExitProtect)
 	for _, part := range []string{
 		"\nCell cell2 was not compared: ", "\n  not checked: its servers, nodes and guests; ",
 		"\nNothing was found in what could be compared. This is not all.\n",
@@ -91,7 +92,7 @@ func TestManageAudit(t *testing.T) {
 		t.Errorf("it is not known whether a host of the cell that is down has it:\n%s", without)
 	}
 	server.Close()
-	without = audit(exitProtect)
+	without = audit(cli.ExitProtect)
 	for _, part := range []string{"\nPlacement was not compared: reading the resource providers: ",
 		"\n  not checked: all findings about allocations and resource providers: "} {
 		testproc.Contains(t, without, part, "without Placement: %s")

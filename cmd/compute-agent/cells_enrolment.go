@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -28,18 +29,6 @@ func newAddHost() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add-host HOST --cell CELL", Aliases: []string{"add_host"},
 		Short: "Invite a host: make a token with which it joins", Args: cobra.ExactArgs(1),
-		Long: "Invite a host to a cell: print a token, good once, with which " +
-			"`compute-agent join` on the host gets a certificate. The host's\n" +
-			"certificates are for the compute nodes that --node names; without " +
-			"it, for those that the host names first. A node belongs to one\n" +
-			"host. [enrolment] must be configured.\n\n" +
-			"A host that is enrolled or evicted needs --again: it gets a new " +
-			"token, and the certificates that it has are refused at once.\n" +
-			"Its nodes stay its own; names of nodes other than HOST " +
-			"and HOST.DOMAIN have to be given again with --node.",
-		Example: "  compute-agent cells manage add-host cn1 --cell cell1\n" +
-			"  compute-agent cells manage add-host cn2 --cell cell1 --node " +
-			"7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55=cn2.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			invitation := enrolment.Invitation{Host: args[0], TTL: ttl, Again: again}
 			var err error
@@ -57,7 +46,7 @@ func newAddHost() *cobra.Command {
 				err = fmt.Errorf("--ttl %v: a token is good for one minute to seven days", ttl)
 			}
 			if err != nil {
-				return &exitError{exitUsage, err}
+				return cli.Exit(cli.ExitUsage, err)
 			}
 			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				v, err := d.InviteHost(ctx, cell, caFile, invitation)
@@ -68,11 +57,11 @@ func newAddHost() *cobra.Command {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 						"The cell %s is at %s: only hosts on its own machine can reach it.\n", v.Cell, v.CellURL)
 				}
-				return printResult(cmd, &opts.options, v, render.HostInvitation)
+				return cli.Print(cmd, &opts.Options, v, render.HostInvitation)
 			})
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	cmd.Flags().StringVar(&cell, "cell", "", "`CELL` of the host, by name or uuid")
 	cmd.Flags().StringArrayVar(&nodes, "node", nil,
 		"`UUID[=NAME]` of a compute node of the host; several times for several nodes")
@@ -88,20 +77,17 @@ func newEnrolNode() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "enrol-node HOST UUID[=NAME]", Short: "Add a compute node to a host", Args: cobra.ExactArgs(2),
-		Long: "Add a compute node to a host that was invited or has joined. The " +
-			"next certificate of the host has it: the agent renews it at a\n" +
-			"third of its lifetime. A node belongs to one host.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := operator.ParseNodes(args[1:])
 			if err != nil {
-				return &exitError{exitUsage, err}
+				return cli.Exit(cli.ExitUsage, err)
 			}
 			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				host, all, err := d.EnrolNode(ctx, args[0], nodes[0])
 				if err != nil {
 					return err
 				}
-				return printResult(cmd, &opts.options, all, func(w io.Writer, nodes []enrolment.Node) error {
+				return cli.Print(cmd, &opts.Options, all, func(w io.Writer, nodes []enrolment.Node) error {
 					_, err := fmt.Fprintf(w,
 						"Host %s has %d compute nodes now. Its next certificate is for all of them.\n", host,
 						len(nodes))
@@ -110,6 +96,6 @@ func newEnrolNode() *cobra.Command {
 			})
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }

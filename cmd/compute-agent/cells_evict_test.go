@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -52,21 +53,21 @@ func TestAllowHost(t *testing.T) {
 			t.Errorf("%v says nothing of %q:\n%s", args, part, out)
 		}
 	}
-	run(exitDone, "", "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
-	run(exitDone, "", "add-host", "h417", "--cell", "cell1")
-	run(exitFailed, "did you mean h417?", "allow-host", "h471")
-	run(exitFailed, "Evicted host h417", "evict-host", "H417")
-	run(exitProtect, "add-host h417 --again", "allow-host", "h417")
+	run(cli.ExitDone, "", "create", "--name", "cell1", "--url", "http://127.0.0.1:1")
+	run(cli.ExitDone, "", "add-host", "h417", "--cell", "cell1")
+	run(cli.ExitFailed, "did you mean h417?", "allow-host", "h471")
+	run(cli.ExitFailed, "Evicted host h417", "evict-host", "H417")
+	run(cli.ExitProtect, "add-host h417 --again", "allow-host", "h417")
 	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})).Or(t)
 	_, err := store.ChangeEnrolment(t.Context(), "h417", func(e *apidb.Enrolment) error {
 		e.DeniedBefore = e.DeniedBefore.AddDate(1, 0, 0)
 		return nil
 	})
 	testproc.Check(t, errors.Join(err, store.Close()))
-	run(exitDone, " (cells manage allow-host)\n", "list-hosts")
-	run(exitProtect, "cells manage allow-host", "add-host", "h417", "--cell", "cell1", "--again")
-	run(exitDone, "Host h417 is refused with certificates from before", "allow-host", "h417")
-	run(exitDone, "Invited again host h417", "add-host", "h417", "--cell", "cell1", "--again")
+	run(cli.ExitDone, " (cells manage allow-host)\n", "list-hosts")
+	run(cli.ExitProtect, "cells manage allow-host", "add-host", "h417", "--cell", "cell1", "--again")
+	run(cli.ExitDone, "Host h417 is refused with certificates from before", "allow-host", "h417")
+	run(cli.ExitDone, "Invited again host h417", "add-host", "h417", "--cell", "cell1", "--again")
 }
 
 // TestDeleteHostOfNoCell: the nodes of a host that is evicted, and mapped to no cell, are freed;
@@ -74,11 +75,11 @@ func TestAllowHost(t *testing.T) {
 func TestDeleteHostOfNoCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	_, run := managed(t, "[placement_client]\nurl = \"http://127.0.0.1:1\"\nretries = 0\n")
-	run(exitDone, "create", "--name", "cell1", "--url", servedCell(t))
-	run(exitDone, "create", "--name", "cell2", "--url", "http://127.0.0.1:1")
-	run(exitDone, "add-host", "h417", "--cell", "cell2", "--node", secondNode+"=h417")
-	run(exitFailed, "evict-host", "h417")
-	out := run(exitDone, "delete-host", "h417", "--with-servers", "unknown")
+	run(cli.ExitDone, "create", "--name", "cell1", "--url", servedCell(t))
+	run(cli.ExitDone, "create", "--name", "cell2", "--url", "http://127.0.0.1:1")
+	run(cli.ExitDone, "add-host", "h417", "--cell", "cell2", "--node", secondNode+"=h417")
+	run(cli.ExitFailed, "evict-host", "h417")
+	out := run(cli.ExitDone, "delete-host", "h417", "--with-servers", "unknown")
 	testproc.Contains(t, out, "Host h417 was mapped to no cell; what was kept of its name and its nodes is removed.",
 		"it says: %s")
 	testproc.Contains(t, out, "It is not known whether cell cell2 has the host", "it says: %s")
@@ -117,7 +118,7 @@ func TestRevokeBesideTheService(t *testing.T) {
 	for name, want := range map[string]struct {
 		code int
 		text string
-	}{"H50": {exitDone, "h50 is on the deny list"}, "h51": {exitProtect, "did you mean h50?"}} {
+	}{"H50": {cli.ExitDone, "h50 is on the deny list"}, "h51": {cli.ExitProtect, "did you mean h50?"}} {
 		var out bytes.Buffer
 		code := execute(t.Context(), []string{"ca", "revoke", name, "--config", configured}, &out, &out)
 		if code != want.code || !strings.Contains(out.String(), want.text) {
@@ -125,7 +126,7 @@ func TestRevokeBesideTheService(t *testing.T) {
 		}
 	}
 	stop()
-	if code := <-ended; code != exitDone {
+	if code := <-ended; code != cli.ExitDone {
 		t.Errorf("exit code %d: %s", code, &log)
 	}
 }

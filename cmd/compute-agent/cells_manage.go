@@ -7,86 +7,70 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 func newCellsManage() *cobra.Command {
-	cmd := group("manage", "Manage cells, hosts and the database of the compute API",
+	return group("manage", "Manage cells, hosts and the database of the compute API",
 		newCellsCreate(), newCellsList(), newCellsUpdate(),
 		newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newAddHost(), newEnrolNode(), newEvictHost(), newAllowHost(), newAdmitHost(),
 		newDiscoverHosts(), newListHosts(), newRenameHost(), newDeleteHost(), newCellsAudit(), newCellsDB())
-	cmd.Long = "Manage cells, hosts and the database of the compute API. Run " +
-		"the commands on the machine of the compute API: if it runs, it\n" +
-		"executes them, requested on its admin socket; otherwise they open the database."
-	return cmd
 }
 
 // manageOptions select the API database of a command.
 type manageOptions struct {
-	options
+	cli.Options
 	database string
 	// create allows the command to create the database; messages gets a notice about it.
 	create   bool
 	messages io.Writer
 }
 
-func (o *manageOptions) addFlags(cmd *cobra.Command) {
+func (o *manageOptions) AddFlags(cmd *cobra.Command) {
 	o.addDatabaseFlags(cmd)
-	o.addOutputFlag(cmd)
+	o.AddOutputFlag(cmd)
 }
 
 func (o *manageOptions) addDatabaseFlags(cmd *cobra.Command) {
-	o.service = &installedAPI
-	o.addConfigFlags(cmd)
+	o.Service = &cli.InstalledAPI
+	o.AddConfigFlags(cmd)
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the API database (compute_api.database)")
 }
 
-// apiDatabase is which database a command is for.
-type apiDatabase struct {
-	sqldb.Address
-	name string // to open it by; it may have a password
-}
-
 // location is the API database, and the configuration.
-func (o *manageOptions) location() (apiDatabase, *config.Config, error) {
+func (o *manageOptions) location() (at controlplane.APIDatabase, cfg *config.Config, err error) {
 	if o.database != "" {
-		o.extra = append(o.extra, config.Override{Key: "compute_api.database", Value: o.database, Flag: "--database"})
+		o.Extra = append(o.Extra, config.Override{Key: "compute_api.database", Value: o.database, Flag: "--database"})
 	}
-	cfg, err := o.load()
-	if err != nil {
-		return apiDatabase{}, nil, err
+	if cfg, err = o.Load(); err == nil {
+		at, err = controlplane.APIDatabaseOf(cfg)
 	}
-	address, name, err := cells.DatabaseOf(cfg.ComputeAPI.Database, cfg.Agent.StateDir, cells.APIDatabase)
-	return apiDatabase{address, name}, cfg, err
+	return at, cfg, err
 }
 
 // run executes a command on the API database, or in the compute API that has it open. A missing
 // database is an error, because a command on the wrong file would appear to work.
 func (o *manageOptions) run(cmd *cobra.Command, do func(context.Context, *operator.Deployment) error) error {
-	if s := servingOf(cmd.Context()); s.api != nil {
-		return onDeployment(cmd, s.api.Store(), s.cfg, s.api.Audit(), do)
+	if s := cli.ServingOf(cmd.Context()); s.API != nil {
+		return onDeployment(cmd, s.API.Store(), s.Config, s.API.Audit(), do)
 	}
 	at, cfg, err := o.location()
 	if err != nil {
 		return err
 	}
-	return at.run(cmd, func() error { return o.open(cmd, at, cfg, do) })
+	return onAPIDatabase(cmd, at, func() error { return o.open(cmd, at, cfg, do) })
 }
 
 // onDeployment runs a command, and records what it changes in an audit log.
@@ -94,16 +78,8 @@ func onDeployment(
 	cmd *cobra.Command, store apidb.Store, cfg *config.Config, audit *auditlog.Log,
 	do func(context.Context, *operator.Deployment) error,
 ) error {
-	gatherer := gather.New(gather.Options{ // the command reports failures itself
-		Client:  controlplane.CellClients(cfg, zerolog.Nop()),
-		Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop(),
-	})
-	defer gatherer.CloseIdle()
-	return auditCommand(cmd, audit, func() error {
-		return do(cmd.Context(), &operator.Deployment{
-			Store: store, Gatherer: gatherer, Placement: cfg.PlacementClient, Enrolment: cfg.Enrolment,
-			DiscoverPatterns: cfg.ComputeAPI.DiscoverHostsPattern,
-		})
+	return controlplane.OnDeployment(cfg, store, func(d *operator.Deployment) error {
+		return cli.AuditCommand(cmd, audit, func() error { return do(cmd.Context(), d) })
 	})
 }
 
@@ -117,45 +93,33 @@ func showOn[T any](
 		if err != nil {
 			return err
 		}
-		return printResult(cmd, &o.options, found, show)
+		return cli.Print(cmd, &o.Options, found, show)
 	})
 }
 
-// run runs direct. On a file that a service has open, that service runs the command; on servers,
+// onAPIDatabase runs direct. On a file that a service has open, that service runs the command; on servers,
 // commands run beside services.
-func (d apiDatabase) run(cmd *cobra.Command, direct func() error) error {
+func onAPIDatabase(cmd *cobra.Command, d controlplane.APIDatabase, direct func() error) error {
 	if d.Shared() {
 		return direct()
 	}
-	return onDatabase(cmd, d.Path, direct)
-}
-
-// exists says whether there is an API database: a file, or tables on the servers.
-func (d apiDatabase) exists(ctx context.Context) (bool, error) {
-	if d.Shared() {
-		has, _, err := apidb.Version(ctx, d.name)
-		return has > 0, err
-	}
-	_, err := os.Stat(d.Path)
-	return !errors.Is(err, fs.ErrNotExist), nil
+	return cli.OnDatabase(cmd, d.Path, direct)
 }
 
 func (o *manageOptions) open(
-	cmd *cobra.Command, at apiDatabase, cfg *config.Config, do func(context.Context, *operator.Deployment) error,
+	cmd *cobra.Command, at controlplane.APIDatabase, cfg *config.Config,
+	do func(context.Context, *operator.Deployment) error,
 ) (err error) {
 	ctx := cmd.Context()
-	exists, err := at.exists(ctx)
+	exists, err := at.Exists(ctx)
 	if err != nil {
 		return err
 	}
 	if !exists && !o.create {
-		return fmt.Errorf(
-			"there is no API database at %s: select that of the compute API with --database or --state-dir; if it "+
-				"has never run, `compute-agent cells manage create` and `db upgrade` create one",
-			at,
-		)
+		return fmt.Errorf("there is no API database at %s: select that of the compute API with --database or "+
+			"--state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` create one", at)
 	}
-	store, err := apidb.Open(ctx, at.name, apidb.Options{})
+	store, err := apidb.Open(ctx, at.Name, apidb.Options{})
 	if err != nil {
 		return err
 	}
@@ -164,7 +128,7 @@ func (o *manageOptions) open(
 		_, _ = fmt.Fprintf(o.messages,
 			"Created a new API database: %s. The compute API must use it and be able to write to it.\n", at)
 	}
-	audit, err := controlplane.OpenAudit(cfg, true, newLogger(cfg, cmd.ErrOrStderr()))
+	audit, err := controlplane.OpenAudit(cfg, true, cli.NewLogger(cfg, cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
@@ -178,26 +142,21 @@ func newCellsCreate() *cobra.Command {
 	var cell0, disabled bool
 	cmd := &cobra.Command{
 		Use: "create", Short: "Register a cell", Args: cobra.NoArgs,
-		Long: "Register a cell with the compute API. Each deployment needs cell0, " +
-			"for servers that could not be scheduled to any host, and one\n" +
-			"cell with hosts.",
-		Example: "  compute-agent cells manage create --cell0 --url http://127.0.0.1:8780\n" +
-			"  compute-agent cells manage create --name cell1 --url https://cell1.example:8780",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cell0 && (uuid != "" || disabled):
-				return &exitError{exitUsage,
-					errors.New("--cell0 has a fixed uuid and no hosts: omit --uuid and --disabled")}
+				return cli.Exit(cli.ExitUsage,
+					errors.New("--cell0 has a fixed uuid and no hosts: omit --uuid and --disabled"))
 			case cell0:
 				uuid = apidb.Cell0UUID
 				if name == "" {
 					name = "cell0"
 				}
 			case name == "":
-				return &exitError{exitUsage, errors.New("--name is required")}
+				return cli.Exit(cli.ExitUsage, errors.New("--name is required"))
 			}
 			if url == "" {
-				return &exitError{exitUsage, errors.New("--url is required")}
+				return cli.Exit(cli.ExitUsage, errors.New("--url is required"))
 			}
 			if err := checkCellURL(url); err != nil {
 				return err
@@ -209,7 +168,7 @@ func newCellsCreate() *cobra.Command {
 				})
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
 	cmd.Flags().StringVar(&url, "url", "", "`URL` of the cell: http://, https:// or unix:///PATH")
 	cmd.Flags().StringVar(&uuid, "uuid", "", "`UUID` of the cell (default: a new one)")
@@ -220,7 +179,7 @@ func newCellsCreate() *cobra.Command {
 
 func checkCellURL(url string) error {
 	if _, err := cellclient.New(cellclient.Config{URL: url}); err != nil {
-		return &exitError{exitUsage, fmt.Errorf("--url: %w", err)}
+		return cli.Exit(cli.ExitUsage, fmt.Errorf("--url: %w", err))
 	}
 	return nil
 }
@@ -236,7 +195,7 @@ func newCellsList() *cobra.Command {
 				})
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
@@ -245,11 +204,9 @@ func newCellsUpdate() *cobra.Command {
 	var name, url string
 	cmd := &cobra.Command{
 		Use: "update CELL", Short: "Change the name or the URL of a cell", Args: cobra.ExactArgs(1),
-		Long: "Change the name or the URL of a cell, which is given by name or uuid. The name must be that of " +
-			"`cells serve --name`.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name == "" && url == "" {
-				return &exitError{exitUsage, errors.New("--name or --url is required")}
+				return cli.Exit(cli.ExitUsage, errors.New("--name or --url is required"))
 			}
 			if url != "" {
 				if err := checkCellURL(url); err != nil {
@@ -275,7 +232,7 @@ func newCellsUpdate() *cobra.Command {
 			return err
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "new `NAME`")
 	cmd.Flags().StringVar(&url, "url", "", "new `URL`")
 	return cmd
@@ -295,13 +252,12 @@ func newCellsDisable() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "disable CELL", Short: "Stop scheduling new servers to a cell", Args: cobra.ExactArgs(1),
-		Long: "Stop scheduling new servers to a cell. Its servers can still be listed and deleted.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.change(cmd, args[0],
 				func(c *apidb.Cell) { c.Disabled = true }, "Disabled cell %s: no new servers are scheduled to it.\n")
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
@@ -314,7 +270,7 @@ func newCellsEnable() *cobra.Command {
 				func(c *apidb.Cell) { c.Disabled = false }, "Enabled cell %s: new servers are scheduled to it again.\n")
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
@@ -323,10 +279,6 @@ func newCellsDelete() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "delete CELL", Short: "Remove a cell", Args: cobra.ExactArgs(1),
-		Long: "Remove a cell from the compute API. A cell with hosts or servers " +
-			"is refused; with --force its hosts and the records of its\n" +
-			"deleted servers are removed too, and only active servers " +
-			"prevent the removal. The cell's own database is not changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				name, err := d.DeleteCell(ctx, args[0], force)
@@ -337,7 +289,7 @@ func newCellsDelete() *cobra.Command {
 			})
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "also remove its hosts and the records of its deleted servers")
 	return cmd
 }
@@ -346,15 +298,6 @@ func newCellsAccept() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "accept CELL", Short: "Accept the replaced database of a cell", Args: cobra.ExactArgs(1),
-		Long: "Accept the database that a cell has now, after it was lost or " +
-			"restored from an older copy. Until then, the compute API does not\n" +
-			"reconcile anything with this cell. The command compares all servers " +
-			"of the cell and prints the differences: look for a better\n" +
-			"copy before accepting. Servers that the cell does not have return " +
-			"404; servers that were deleted after the copy was made are\n" +
-			"listed and counted again, and have to be deleted again. The exit " +
-			"code is 3, and nothing is accepted, if the database changes\n" +
-			"again meanwhile.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showOn(cmd, &opts, render.CellAcceptance,
 				func(ctx context.Context, d *operator.Deployment) (*operator.Acceptance, error) {
@@ -362,6 +305,6 @@ func newCellsAccept() *cobra.Command {
 				})
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }

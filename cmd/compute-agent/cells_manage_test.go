@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -84,14 +85,14 @@ func TestADatabaseOfAnother(t *testing.T) {
 			"unix://" + socket}, &stderr, &stderr)
 		return code, stderr.String()
 	}
-	if code, said := serve("cell1"); code != exitFailed || !strings.Contains(said, "another process (pid ") {
+	if code, said := serve("cell1"); code != cli.ExitFailed || !strings.Contains(said, "another process (pid ") {
 		t.Errorf("while it is in use: %d, %s", code, said)
 	}
 	if _, err := os.Stat(socket); err != nil {
 		t.Errorf("the socket of the process that uses it: %v", err)
 	}
 	testproc.Check(t, one.Close())
-	if code, said := serve("cell2"); code != exitProtect ||
+	if code, said := serve("cell2"); code != cli.ExitProtect ||
 		!strings.Contains(said, `belongs to the cell "cell1", not to "cell2"`) {
 		t.Errorf("under another name: %d, %s", code, said)
 	}
@@ -99,7 +100,7 @@ func TestADatabaseOfAnother(t *testing.T) {
 		[]byte(strings.Repeat("unrelated notes ", 100)), 0o600))
 	var stderr bytes.Buffer
 	if code := execute(t.Context(), []string{"cells", "manage", "list", "--state-dir", dir}, &stderr,
-		&stderr); code != exitProtect {
+		&stderr); code != cli.ExitProtect {
 		t.Errorf("an invalid API database: %d, %s", code, &stderr)
 	}
 }

@@ -4,45 +4,37 @@ package main
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 func newCellsServe() *cobra.Command {
-	opts := options{uses: config.SectionsOf(config.CellService)}
+	opts := cli.Options{Uses: config.SectionsOf(config.CellService)}
 	var name, listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,
-		Long: "Serve one cell to the compute API and to the agents of its hosts, as configured in [cell]. Its " +
-			"database is cell.db in the state\n" +
-			"directory, which is created if it does not exist, or one on " +
-			"MariaDB, MySQL or PostgreSQL (--database), which other processes\n" +
-			"of the cell may serve at the same time. Cell0, which has no hosts, is served in the same way.",
-		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen " +
-			"127.0.0.1:8781",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
-				return &exitError{exitUsage,
-					errors.New(
-						"--name is required: the name of the cell, as in `compute-agent cells manage create --name`")}
+				return cli.Exit(cli.ExitUsage, errors.New(
+					"--name is required: the name of the cell, as in `compute-agent cells manage create --name`"))
 			}
-			opts.applyFlags(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database",
+			opts.ApplyFlags(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database",
 				"auth": "cell.auth", "token-file": "cell.token_file"})
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
-			return controlplane.ServeCell(cmd.Context(), cfg, name, newLogger(cfg, cmd.ErrOrStderr()))
+			return controlplane.ServeCell(cmd.Context(), cfg, name, cli.NewLogger(cfg, cmd.ErrOrStderr()))
 		},
 	}
-	opts.addConfigFlags(cmd)
+	opts.AddConfigFlags(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
 	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the cell's database (cell.database)")
@@ -55,20 +47,20 @@ func newCellsServe() *cobra.Command {
 
 // cellDBOptions select the database of a cell.
 type cellDBOptions struct {
-	options
+	cli.Options
 	database string
 }
 
-func (o *cellDBOptions) addFlags(cmd *cobra.Command) {
-	o.addConfigFlags(cmd)
+func (o *cellDBOptions) AddFlags(cmd *cobra.Command) {
+	o.AddConfigFlags(cmd)
 	cmd.Flags().StringVar(&o.database, "database", "", "`DSN` of the cell's database (cell.database)")
-	o.addOutputFlag(cmd)
+	o.AddOutputFlag(cmd)
 }
 
 // name is the address of the database.
 func (o *cellDBOptions) name(cmd *cobra.Command) (string, error) {
-	o.applyFlags(cmd, map[string]string{"database": "cell.database"})
-	cfg, err := o.load()
+	o.ApplyFlags(cmd, map[string]string{"database": "cell.database"})
+	cfg, err := o.Load()
 	if err != nil {
 		return "", err
 	}
@@ -83,9 +75,6 @@ func newCellDBVersion() *cobra.Command {
 	var opts cellDBOptions
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the schema version of a cell's database", Args: cobra.NoArgs,
-		Long: "Show the schema version of a cell's database, and the one of this " +
-			"program. Nothing is changed. A file must not be in use: the\n" +
-			"process of the cell upgrades it when it starts.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := opts.name(cmd)
 			if err != nil {
@@ -93,10 +82,10 @@ func newCellDBVersion() *cobra.Command {
 			}
 			has, knows, err := celldb.Version(cmd.Context(), name)
 			found, err := operator.SchemaOf(sqldb.Shown(name), has, knows, err)
-			return opts.showSchema(cmd, found, err, "not possible: `compute-agent cells serve` creates it")
+			return opts.ShowSchema(cmd, found, err, "not possible: `compute-agent cells serve` creates it")
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
@@ -105,10 +94,6 @@ func newCellDBUpgrade() *cobra.Command {
 	var to int
 	cmd := &cobra.Command{
 		Use: "upgrade", Short: "Upgrade the schema of a cell's database", Args: cobra.NoArgs,
-		Long: "Upgrade the schema of a cell's database. Running it again " +
-			"changes nothing. The process of a cell runs most steps when it\n" +
-			"starts; of a file, all of them, so that this command is not needed there.\n\n" +
-			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := opts.name(cmd)
 			if err != nil {
@@ -116,24 +101,24 @@ func newCellDBUpgrade() *cobra.Command {
 			}
 			had, err := celldb.Migrate(cmd.Context(), name, to)
 			if err != nil {
-				return besideOlder(err)
+				return cli.BesideOlder(err)
 			}
 			has, knows, err := celldb.Version(cmd.Context(), name)
-			return opts.showUpgrade(cmd, operator.UpgradeOf(sqldb.Shown(name), had, has, knows), err)
+			return opts.ShowUpgrade(cmd, operator.UpgradeOf(sqldb.Shown(name), had, has, knows), err)
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	cmd.Flags().IntVar(&to, "to", 0, "run only the steps up to `N` (default: all)")
 	return cmd
 }
 
 // cellStored is the database of a cell.
-func cellStored() stored {
-	var opts options
-	return stored{
-		of: "the cell", service: "cell", addFlags: opts.addConfigFlags, options: celldb.DatabaseOptions,
-		where: func() (name string, cfg *config.Config, err error) {
-			if cfg, err = opts.load(); err != nil {
+func cellStored() cli.Stored {
+	var opts cli.Options
+	return cli.Stored{
+		Of: "the cell", Service: "cell", AddFlags: opts.AddConfigFlags, Options: celldb.DatabaseOptions,
+		Where: func() (name string, cfg *config.Config, err error) {
+			if cfg, err = opts.Load(); err != nil {
 				return "", nil, err
 			}
 			return controlplane.CellDatabase(cfg), cfg, nil

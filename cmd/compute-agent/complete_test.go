@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -34,7 +35,7 @@ func TestCompletion(t *testing.T) {
 		var out, problems bytes.Buffer
 		args = append([]string{"__complete"}, args...)
 		if code := execute(t.Context(), append(args, "--state-dir", dir, "--runtime-dir", dir, ""), &out,
-			&problems); code != exitDone {
+			&problems); code != cli.ExitDone {
 			t.Errorf("%q: exit code %d, %s", args, code, &problems)
 		}
 		values, _, _ := strings.Cut(out.String(), ":4\n")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -144,7 +145,7 @@ func (o *outputs) page(name string) {
 func (o *outputs) healthy(name string) {
 	o.t.Helper()
 	defer o.agent()()
-	o.shows(exitDone, "status", "all is well")
+	o.shows(cli.ExitDone, "status", "all is well")
 	o.page(name)
 }
 
@@ -181,7 +182,7 @@ func (o *outputs) degraded(name string, is func(health.Status) bool, parts ...st
 		is = func(view health.Status) bool { return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 }
 	}
 	stop := o.agentUntil("the trouble "+name, is)
-	o.shows(exitFailed, "status", parts...)
+	o.shows(cli.ExitFailed, "status", parts...)
 	stop()
 	o.page(name)
 }

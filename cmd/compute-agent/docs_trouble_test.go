@@ -23,6 +23,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -89,10 +90,10 @@ func TestTroubleConfiguration(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
 	o.edit("update_resources_interval", "update_resource_interval")
-	o.doesNotStart(exitConfig)
+	o.doesNotStart(cli.ExitConfig)
 	o.page("78")
 	o.edit("update_resource_interval", "update_resources_interval")
-	o.shows(exitDone, "config check", "valid")
+	o.shows(cli.ExitDone, "config check", "valid")
 	o.page("78, fixed")
 }
 
@@ -102,7 +103,7 @@ func TestTroubleNoDriver(t *testing.T) {
 	whole := read(t, filepath.Join(o.dir, "agent.toml"))
 	head, _, _ := strings.Cut(whole, "[drivers")
 	o.file("agent.toml", head)
-	o.doesNotStart(exitConfig)
+	o.doesNotStart(cli.ExitConfig)
 	o.page("no driver")
 	o.file("agent.toml", whole)
 	o.healthy("no driver, fixed")
@@ -136,15 +137,15 @@ func TestTroubleLessInventory(t *testing.T) {
 	o.settle()
 	o.edit("VGPU = {total = 8}", "VGPU = {total = 2}")
 	stop := o.agent()
-	o.shows(exitDone, "status", "info:", "inventory-retiring", "is kept at", "means", "what to do")
-	o.shows(exitDone, "tree")
+	o.shows(cli.ExitDone, "status", "info:", "inventory-retiring", "is kept at", "means", "what to do")
+	o.shows(cli.ExitDone, "tree")
 	stop()
 	o.page("inventory in use")
 	for n := range 3 {
 		o.request(http.MethodDelete, fmt.Sprintf("/allocations/99999999-0000-4000-8000-00000000000%d", n+1), "", nil)
 	}
 	stop = o.agent()
-	o.shows(exitDone, "tree")
+	o.shows(cli.ExitDone, "tree")
 	stop()
 	o.page("inventory in use, fixed")
 }
@@ -153,14 +154,14 @@ func TestTroubleNoValidHost(t *testing.T) {
 	o := newOutputs(t)
 	o.settle()
 	defer o.agent()()
-	o.shows(exitDone, "placement explain 'resources=VGPU:3' --url "+o.url)
+	o.shows(cli.ExitDone, "placement explain 'resources=VGPU:3' --url "+o.url)
 	o.page("no valid host")
-	o.shows(exitDone, "disable --reason 'new memory'")
-	o.shows(exitDone, "placement explain 'resources=VGPU:1&required=!COMPUTE_STATUS_DISABLED' --url "+o.url)
-	o.shows(exitDone, "status", "disabled")
+	o.shows(cli.ExitDone, "disable --reason 'new memory'")
+	o.shows(cli.ExitDone, "placement explain 'resources=VGPU:1&required=!COMPUTE_STATUS_DISABLED' --url "+o.url)
+	o.shows(cli.ExitDone, "status", "disabled")
 	o.page("disabled")
-	o.shows(exitDone, "enable")
-	o.shows(exitDone, "placement explain 'resources=VGPU:1&required=!COMPUTE_STATUS_DISABLED' --url "+o.url)
+	o.shows(cli.ExitDone, "enable")
+	o.shows(cli.ExitDone, "placement explain 'resources=VGPU:1&required=!COMPUTE_STATUS_DISABLED' --url "+o.url)
 	o.page("disabled, fixed")
 }
 
@@ -169,7 +170,7 @@ func TestTroubleDatabaseInUse(t *testing.T) {
 	o.configure("flat", "")
 	code, _, stderr := o.run("placement", "serve",
 		"--listen", "127.0.0.1:0", "--state-dir", filepath.Join(o.dir, "placement"))
-	testproc.Equal(t, code, exitFailed, "exit code %d")
+	testproc.Equal(t, code, cli.ExitFailed, "exit code %d")
 	o.add("journalctl -u compute-agent-placement -o cat -n 1", stderr[strings.LastIndex(stderr, "compute-agent: "):])
 	o.page("database in use")
 }
@@ -179,9 +180,9 @@ func TestTroubleOtherMachine(t *testing.T) {
 	o.host("cn1", own("cn1"))
 	o.agent()()
 	o.host("cn9", own("cn9"))
-	o.doesNotStart(exitProtect)
+	o.doesNotStart(cli.ExitProtect)
 	o.page("identity")
-	o.shows(exitDone, "adopt --rename --yes")
+	o.shows(cli.ExitDone, "adopt --rename --yes")
 	o.healthy("identity, fixed")
 }
 
@@ -199,7 +200,7 @@ func TestTroubleTwoHosts(t *testing.T) {
 func TestTroubleNoAgent(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
-	o.shows(exitFailed, "status")
+	o.shows(cli.ExitFailed, "status")
 	o.page("no agent")
 	o.healthy("no agent, fixed")
 }
@@ -210,8 +211,8 @@ func TestTroubleReshape(t *testing.T) {
 	o.configure("vgpu-children", `faults.reshape = "lose"`)
 	stop := o.agentUntil("a node that is held",
 		func(view health.Status) bool { return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 })
-	o.shows(exitFailed, "status", "critical:", "what", "means", "held")
-	o.shows(exitProtect, "plan --reshape")
+	o.shows(cli.ExitFailed, "status", "critical:", "what", "means", "held")
+	o.shows(cli.ExitProtect, "plan --reshape")
 	stop()
 	o.page("reshape refused")
 	o.configure("flat", "")
@@ -243,12 +244,12 @@ func TestTroubleProviderYAML(t *testing.T) {
 	o.file("provider_config/site.yaml",
 		"meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: "+
 			"[HW_CPU_X86_VMX]}\n")
-	o.shows(exitConfig, "config check")
+	o.shows(cli.ExitConfig, "config check")
 	o.page("provider.yaml")
 	o.file("provider_config/site.yaml",
 		"meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: "+
 			"[CUSTOM_RACK_7]}\n")
-	o.shows(exitDone, "config check", "provider.yaml is valid")
+	o.shows(cli.ExitDone, "config check", "provider.yaml is valid")
 	o.page("provider.yaml, fixed")
 }
 
@@ -258,14 +259,14 @@ func TestTroubleCellDown(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	for _, args := range [][]string{{"cells", "manage", "db", "upgrade"},
 		{"cells", "manage", "create", "--name", "cell1", "--url", "http://" + address}} {
-		if code, _, stderr := o.run(args...); code != exitDone {
+		if code, _, stderr := o.run(args...); code != cli.ExitDone {
 			t.Fatalf("%q: %d %s", args, code, stderr)
 		}
 	}
-	o.shows(exitDone, "cells manage list")
+	o.shows(cli.ExitDone, "cells manage list")
 	o.page("cell down")
 	serveAt(t, address, newWatchedCell(t).Handler())
-	o.shows(exitDone, "cells manage list")
+	o.shows(cli.ExitDone, "cells manage list")
 	o.page("cell down, fixed")
 }
 
@@ -287,11 +288,11 @@ func TestRealTroubleHostDown(t *testing.T) {
 			len(view.Conditions) > 0 && view.Conditions[0].Code == health.CellUnreachable
 	}
 	stop := o.agentUntil("the cell is unreachable", unreachable)
-	o.shows(exitDone, "status", "warning:", "means", "what to do", "runbook", "cell   ")
+	o.shows(cli.ExitDone, "status", "warning:", "means", "what to do", "runbook", "cell   ")
 	o.page("host down")
 	serveAt(t, address, newWatchedCell(t).Handler())
 	o.eventually("the cell answers", o.statusHas("all is well"))
-	o.shows(exitDone, "status", "all is well", "cell   ")
+	o.shows(cli.ExitDone, "status", "all is well", "cell   ")
 	o.page("host down, fixed")
 	stop()
 }
@@ -306,7 +307,7 @@ func TestTroubleEvicted(t *testing.T) {
 	manage := func(args ...string) string {
 		t.Helper()
 		code, stdout, stderr := o.run(append([]string{"cells", "manage"}, args...)...)
-		if code != exitDone {
+		if code != cli.ExitDone {
 			t.Fatalf("%q: %d %s", args, code, stderr)
 		}
 		return stdout
@@ -342,12 +343,12 @@ func TestTroubleEvicted(t *testing.T) {
 	}
 	invite()
 	manage("evict-host", "cn1", "--reason", "stolen from rack 7")
-	join(exitFailed)
-	o.shows(exitDone, "cells manage list-hosts")
+	join(cli.ExitFailed)
+	o.shows(cli.ExitDone, "cells manage list-hosts")
 	o.page("evicted")
 	invite("--again")
-	join(exitDone)
-	o.shows(exitDone, "cells manage list-hosts")
+	join(cli.ExitDone)
+	o.shows(cli.ExitDone, "cells manage list-hosts")
 	o.page("evicted, fixed")
 }
 
@@ -381,7 +382,7 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 	o.file("state/identity.pem", string(text))
 	var out bytes.Buffer
 	code := execute(t.Context(), []string{"ca", "show", filepath.Join(o.dir, "state", "identity.pem")}, &out, &out)
-	testproc.Equal(t, code, exitDone, "exit code %d")
+	testproc.Equal(t, code, cli.ExitDone, "exit code %d")
 	o.add("compute-agent ca show /var/lib/compute-agent/identity.pem", out.String())
 	o.page("expired")
 }
@@ -399,11 +400,11 @@ func TestRealTroubleDiskFull(t *testing.T) {
 	filler := filepath.Join(p.Inside(state), "filler")
 	testproc.Fill(t, filler)
 	o.eventually("the disk is full for the agent", o.statusHas("state-directory-not-writable"))
-	o.shows(exitFailed, "status", "critical:", "(state-", "means", "what to do", "runbook")
+	o.shows(cli.ExitFailed, "status", "critical:", "(state-", "means", "what to do", "runbook")
 	o.page("disk full")
 	check(t, os.Remove(filler))
 	o.eventually("there is space for the agent", o.statusHas("all is well"))
-	o.shows(exitDone, "status", "all is well")
+	o.shows(cli.ExitDone, "status", "all is well")
 	o.page("disk full, fixed")
 }
 

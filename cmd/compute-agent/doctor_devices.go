@@ -5,24 +5,20 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 // newDoctorDevices has a driver list the hardware of this host. The agent itself reads none.
 func newDoctorDevices() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	var driver string
 	cmd := &cobra.Command{
 		Use: "devices", Short: "List the GPUs, network devices and mediated device types of this host",
 		Args: cobra.NoArgs,
-		Long: "List the processors, NUMA cells, GPUs, network devices and " +
-			"mediated device types of this host by product name, with the\n" +
-			"configuration that offers the devices to guests, to paste. " +
-			"The driver's executable does it (--devices): that of the\n" +
-			"configuration, or else the installed one. Nothing is changed, and no daemon is asked.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := opts.loadJudged(cmd.Context())
+			cfg, _, err := opts.LoadJudged(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -30,14 +26,14 @@ func newDoctorDevices() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.json() {
+			if opts.JSON() {
 				args = append(args, "--output", "json")
 			}
 			return pluginhost.ListDevices(cmd.Context(), spec, false, cmd.OutOrStdout(), args...)
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.AddConfigFlags(cmd)
+	opts.AddOutputFlag(cmd)
 	cmd.Flags().StringVar(&driver, "driver", "libvirt", "`NAME` of the driver that lists the devices")
 	return cmd
 }

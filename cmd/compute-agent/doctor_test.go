@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/doctor"
@@ -141,8 +142,8 @@ esac
 		!strings.Contains(first, "down since 20") || !strings.Contains(first, "connection refused") {
 		t.Errorf("the first line of:\n%s", out)
 	}
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != exitFailed {
+	var exit *cli.ExitError
+	if !errors.As(err, &exit) || exit.Code != cli.ExitFailed {
 		t.Errorf("with a cell that is down: %v", err)
 	}
 }
@@ -173,8 +174,8 @@ esac
 	script("failed")
 	out, err = status()
 	testproc.Contains(t, out, "error    compute-agent-cell@cell1 it has failed", "status: %s")
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != exitFailed {
+	var exit *cli.ExitError
+	if !errors.As(err, &exit) || exit.Code != cli.ExitFailed {
 		t.Errorf("a service that has failed: %v", err)
 	}
 	testproc.Check(t, os.Remove(filepath.Join(dir, "systemctl")))
@@ -211,7 +212,7 @@ esac
 	script("failed")
 	out, err = status()
 	testproc.ErrorIs(t, err, control.ErrNotRunning, "without the agent and with a service that has failed: %v")
-	if exit := (*exitError)(nil); errors.As(err, &exit) || exitCode(err) != exitFailed {
+	if exit := (*cli.ExitError)(nil); errors.As(err, &exit) || cli.ExitCode(err) != cli.ExitFailed {
 		t.Errorf("the error of the agent is not printed: %v", err)
 	}
 	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "without the agent: %s")
@@ -259,8 +260,8 @@ esac
 			"compute-agent-cell@cell2: it runs\n", "both: %s")
 	script("failed")
 	out, err = status()
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != exitFailed {
+	var exit *cli.ExitError
+	if !errors.As(err, &exit) || exit.Code != cli.ExitFailed {
 		t.Errorf("a service that has failed: %v", err)
 	}
 	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "a service that has failed: %s")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -34,9 +35,10 @@ func TestGiveBackAfterReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.settle()
-	s.says(exitUsage, []string{"adopt", "--give-back", "--as-new"}, "--give-back cannot be combined")
-	s.says(exitUsage, []string{"adopt", "--give-back", "--rename"}, "--give-back cannot be combined")
-	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "was created by this agent", "nothing to give back")
+	s.says(cli.ExitUsage, []string{"adopt", "--give-back", "--as-new"}, "--give-back cannot be combined")
+	s.says(cli.ExitUsage, []string{"adopt", "--give-back", "--rename"}, "--give-back cannot be combined")
+	s.says(cli.ExitProtect, []string{"adopt", "--give-back", "--yes"}, "was created by this agent",
+		"nothing to give back")
 	s.wipe() // for an agent that comes again the node is another's
 	before := s.rootTree()
 	s.configure("flat", "")
@@ -49,22 +51,23 @@ func TestGiveBackAfterReshape(t *testing.T) {
 	if s.used() != 0 {
 		t.Fatal("the reshape did not take place")
 	}
-	s.says(exitProtect, []string{"adopt", "--give-back", "--node", "cn7", "--yes"}, `no record of a node "cn7"`, "cn1")
-	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "is allocated",
+	s.says(cli.ExitProtect, []string{"adopt", "--give-back", "--node", "cn7", "--yes"}, `no record of a node "cn7"`,
+		"cn1")
+	s.says(cli.ExitProtect, []string{"adopt", "--give-back", "--yes"}, "is allocated",
 		"99999999-0000-4000-8000-000000000001", "compute-agent reshape undo 1")
-	s.says(exitDone, []string{"reshape", "undo", "1"})
+	s.says(cli.ExitDone, []string{"reshape", "undo", "1"})
 	reshapes := journal.New(s.state(""))
 	testproc.Try(reshapes.Load()).Or(t)
 	check(t, reshapes.Begin("99999999-0000-4000-8000-0000000000c7", &reportclient.Reshape{}))
-	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "Steps:", "delete resource provider",
+	s.says(cli.ExitDone, []string{"adopt", "--give-back", "--dry-run"}, "Steps:", "delete resource provider",
 		"forget what this agent owned")
-	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Done:")
+	s.says(cli.ExitDone, []string{"adopt", "--give-back", "--yes"}, "Done:")
 	testproc.Samef(t, cmp.Diff(before, s.rootTree()), "the tree is not what it was")
 	testproc.Equal(t, s.used(), 6, "%d VGPU in use on the root")
 	if left, err := filepath.Glob(s.state("nodes/*")); err != nil || len(left) > 0 {
 		t.Errorf("left in the state directory: %v, %v", left, err)
 	}
-	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Nothing to do for node")
+	s.says(cli.ExitDone, []string{"adopt", "--give-back", "--yes"}, "Nothing to do for node")
 }
 
 // TestGiveBackWithoutSnapshot: an earlier version of the agent adopted the node.
@@ -77,7 +80,7 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 	s.agent()()
 	check(t, os.Remove(s.state("nodes/"+cn1+".adopted.json")))
 	before := s.rootTree()
-	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "without a snapshot", "COMPUTE_NODE",
+	s.says(cli.ExitDone, []string{"adopt", "--give-back", "--yes"}, "without a snapshot", "COMPUTE_NODE",
 		"the inventories of VCPU, VGPU of resource provider cn1")
 	after := s.rootTree()
 	if diff := cmp.Diff(before["inventories"], after["inventories"]); diff != "" {

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -199,7 +200,7 @@ func TestDatabaseRemoved(t *testing.T) {
 				args[i] = strings.ReplaceAll(args[i], "ADDRESS", s.address)
 			}
 			var out, problems bytes.Buffer
-			if code := execute(t.Context(), args, &out, &problems); code != exitProtect ||
+			if code := execute(t.Context(), args, &out, &problems); code != cli.ExitProtect ||
 				!strings.Contains(problems.String(), "run: rm -f "+marker) {
 				t.Errorf("the next start ended with %d: %s", code, problems.String())
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -24,7 +25,7 @@ var flagValues = map[string][]string{
 func TestForwardedFlags(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	repeated := 0
-	for _, sent := range allCommands(newRoot()) {
+	for _, sent := range cli.AllCommands(newRoot()) {
 		if !sent.HasParent() {
 			continue
 		}
@@ -35,7 +36,7 @@ func TestForwardedFlags(t *testing.T) {
 				t.Errorf("%s --%s has the type %s, for which there are no values here",
 					sent.CommandPath(), f.Name, f.Value.Type())
 			}
-			if locatesDatabase(f.Name) {
+			if cli.LocatesDatabase(f.Name) {
 				return
 			}
 			set = append(set, f.Name)
@@ -45,7 +46,7 @@ func TestForwardedFlags(t *testing.T) {
 		})
 		arguments := []string{"x", "--node", "[y,z]"}
 		testproc.Check(t, sent.Flags().Parse(append([]string{"--"}, arguments...)))
-		got, rest, err := newRoot().Find(argsOf(sent))
+		got, rest, err := newRoot().Find(cli.ArgsOf(sent))
 		if err != nil || got.CommandPath() != sent.CommandPath() {
 			t.Errorf("%s arrives as %v, %v", sent.CommandPath(), got, err)
 			continue

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -17,18 +18,21 @@ import (
 // and no directory uses those of the service's unit; one that is given either uses that.
 func TestCommandsUseTheInstalledService(t *testing.T) {
 	dir := testproc.SocketDir(t)
-	defer func(p, a installation) { installedPlacement, installedAPI = p, a }(installedPlacement, installedAPI)
-	installedPlacement = installation{filepath.Join(dir, "compute-agent.toml"), filepath.Join(dir, "placement")}
-	installedAPI = installation{filepath.Join(dir, "compute-api.toml"), filepath.Join(dir, "cells-api")}
-	for _, i := range []installation{installedPlacement, installedAPI} {
-		check(t, os.Mkdir(i.stateDir, 0o700))
+	defer func(p, a cli.Installation) { cli.InstalledPlacement, cli.InstalledAPI = p, a }(cli.InstalledPlacement,
+		cli.InstalledAPI)
+	cli.InstalledPlacement = cli.Installation{
+		File: filepath.Join(dir, "compute-agent.toml"), StateDir: filepath.Join(dir, "placement")}
+	cli.InstalledAPI = cli.Installation{
+		File: filepath.Join(dir, "compute-api.toml"), StateDir: filepath.Join(dir, "cells-api")}
+	for _, i := range []cli.Installation{cli.InstalledPlacement, cli.InstalledAPI} {
+		check(t, os.Mkdir(i.StateDir, 0o700))
 	}
-	check(t, os.WriteFile(installedAPI.file,
+	check(t, os.WriteFile(cli.InstalledAPI.File,
 		[]byte(fmt.Sprintf("[deny_list]\nfile = %q\n", filepath.Join(dir, "denied"))), 0o600))
 	run := func(command string) string {
 		t.Helper()
 		var out bytes.Buffer
-		if code := execute(t.Context(), strings.Fields(command), &out, &out); code != exitDone {
+		if code := execute(t.Context(), strings.Fields(command), &out, &out); code != cli.ExitDone {
 			t.Errorf("%s ended with %d: %s", command, code, &out)
 		}
 		return out.String()
@@ -67,7 +71,7 @@ func TestAuditOfTheServiceOfThisMachine(t *testing.T) {
 		code := execute(t.Context(), []string{"audit", "--state-dir", filepath.Join(dir, "compute-agent")}, &out, &out)
 		return code, out.String()
 	}
-	if code, out := audit(); code != exitFailed || !strings.Contains(out, "select that of the service") {
+	if code, out := audit(); code != cli.ExitFailed || !strings.Contains(out, "select that of the service") {
 		t.Errorf("without a log: %d, %s", code, out)
 	}
 	for _, service := range []string{"cell-cell1", "placement"} {
@@ -78,12 +82,12 @@ func TestAuditOfTheServiceOfThisMachine(t *testing.T) {
 			[]byte(`{"time":"2026-11-23T19:27:50Z","service":"`+service+
 				`","user":"u","outcome":"done","changes":[{"kind":"trait","id":"CUSTOM_T"}]}`+"\n"), 0o600))
 		code, out := audit()
-		if len(logs) == 1 && (code != exitDone || !strings.Contains(out, "cell-cell1")) {
+		if len(logs) == 1 && (code != cli.ExitDone || !strings.Contains(out, "cell-cell1")) {
 			t.Errorf("with one log: %d, %s", code, out)
 		}
 		if want := "this machine has " + strings.Join(logs, ", ") +
 			": name the service's directory with --state-dir"; len(logs) == 2 &&
-			(code != exitFailed || !strings.Contains(out, want)) {
+			(code != cli.ExitFailed || !strings.Contains(out, want)) {
 			t.Errorf("with two logs: %d, %s, want %q", code, out, want)
 		}
 	}

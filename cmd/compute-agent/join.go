@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -22,7 +23,7 @@ import (
 
 // joinOptions are the flags of join.
 type joinOptions struct {
-	options
+	cli.Options
 	dir, user                             string
 	api, tokenFile                        string
 	again                                 bool
@@ -34,27 +35,11 @@ func newJoin() *cobra.Command {
 	var o joinOptions
 	cmd := &cobra.Command{
 		Use: "join", Short: "Get a certificate for this host, and the configuration to use it", Args: cobra.NoArgs,
-		Long: "Make a key, get a certificate for it from the enrolment service " +
-			"of the compute API, and write both to identity.pem in the\n" +
-			"agent's state directory, with the CA that the host trusts, " +
-			"and the settings of [cell_client], [placement_client] and\n" +
-			"[enrolment_client] to conf.d/50-joined.toml. `compute-agent " +
-			"cells manage add-host` prints the token. The agent renews the\n" +
-			"certificate. If the command fails without an answer, run it again " +
-			"with the same token: the service answers the same key again.\n\n" +
-			"For a CA of the site's own, --csr writes a request for a certificate " +
-			"instead, and --certificate installs what that CA signed;\n" +
-			"such a certificate is renewed in the same way.\n\n" +
-			"The exit code is 3 if the host has joined already, and 1 if the service refuses the token.",
-		Example: "  compute-agent join --api https://api.example:8775 --token-file /root/join.token\n" +
-			"  compute-agent join --csr host.csr\n" +
-			"  compute-agent join --certificate host.pem --ca-file ca.pem --cell-url https://cell1.example:8780 " +
-			"--placement-url https://placement.example:8778",
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dir, "config-dir", filepath.Dir(config.DefaultFile), "`DIR` of compute-agent.toml")
-	f.StringVar(&o.stateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir)")
+	f.StringVar(&o.StateDir, "state-dir", "", "`DIR` of persistent state (agent.state_dir)")
 	f.StringVar(&o.user, "user", "compute-agent", "`USER` of the agent, if there is no state directory yet; for root")
 	f.BoolVar(&o.again, "again", false, "join again, and replace the identity that the host has")
 	f.StringVar(&o.api, "api", "", "`URL` of the enrolment service")
@@ -95,7 +80,7 @@ func (o *joinOptions) usage() error {
 	default:
 		return nil
 	}
-	return &exitError{exitUsage, err}
+	return cli.Exit(cli.ExitUsage, err)
 }
 
 // run joins, in one of the three ways.
@@ -103,8 +88,8 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
 	if err := o.usage(); err != nil {
 		return err
 	}
-	o.file = filepath.Join(o.dir, filepath.Base(config.DefaultFile))
-	cfg, err := o.load()
+	o.File = filepath.Join(o.dir, filepath.Base(config.DefaultFile))
+	cfg, err := o.Load()
 	if err != nil {
 		return err
 	}
@@ -130,7 +115,7 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("--token-file: %s: %w", o.tokenFile, err)
 	}
 	if err := enrolment.CheckURL(o.api); err != nil {
-		return &exitError{exitUsage, fmt.Errorf("--api: %w", err)}
+		return cli.Exit(cli.ExitUsage, fmt.Errorf("--api: %w", err))
 	}
 	csr, err := host.Request(o.host, o.again)
 	if err != nil {
@@ -149,16 +134,14 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
 
 // finish writes the files of a host that has joined, if the agent can start with them.
 func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, out io.Writer) error {
-	check := options{file: o.file, stateDir: o.stateDir}
+	check := cli.Options{File: o.File, StateDir: o.StateDir}
 	for _, s := range host.Settings(j) {
-		check.extra = append(check.extra, config.Override{Key: s.Key, Value: s.Value, Flag: "compute-agent join"})
+		check.Extra = append(check.Extra, config.Override{Key: s.Key, Value: s.Value, Flag: "compute-agent join"})
 	}
-	if _, err := check.load(); err != nil {
-		return &exitError{
-			exitConfig,
+	if _, err := check.Load(); err != nil {
+		return cli.Exit(cli.ExitConfig,
 			fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, "+
-				"and run the command again", o.file, err),
-		}
+				"and run the command again", o.File, err))
 	}
 	if err := host.Finish(j, time.Now(),
 		func(path string) { _, _ = fmt.Fprintf(out, "Wrote %s.\n", path) }); err != nil {
@@ -171,7 +154,7 @@ func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, out io.Wri
 // request makes a key and writes a request for a certificate.
 func (o *joinOptions) request(host enrolment.Host, out io.Writer) error {
 	if err := pki.CheckName(o.host); err != nil {
-		return &exitError{exitUsage, fmt.Errorf("--host: %w", err)}
+		return cli.Exit(cli.ExitUsage, fmt.Errorf("--host: %w", err))
 	}
 	csr, err := host.Request(o.host, o.again)
 	if err != nil {

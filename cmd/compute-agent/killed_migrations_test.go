@@ -27,6 +27,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -445,7 +446,7 @@ func (k *killedMigration) lost(t *testing.T) {
 					said[2] != strconv.Itoa(oldRows) || done != oldRows {
 					t.Errorf("%s: %d rows are migrated, and it says\n%s", when, done, out)
 				}
-			case k.resumes || code != exitMigrationFailed:
+			case k.resumes || code != cli.ExitMigrationFailed:
 				t.Errorf("%s: it ended with %d:\n%s", when, code, out)
 			case said != nil:
 				if count, err := strconv.Atoi(said[2]); err != nil || count > done {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -62,7 +63,7 @@ func (s *site) drive() (client *control.Client, stop func()) {
 	})
 	return client, func() {
 		cancel()
-		if code := <-ended; code != exitDone {
+		if code := <-ended; code != cli.ExitDone {
 			s.t.Errorf("the agent ended with %d:\n%s", code, log.String())
 		}
 	}
@@ -126,9 +127,9 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 				!strings.Contains(texts[0], "driver alpha names it") {
 				t.Errorf("conditions: %q", texts)
 			}
-			s.says(exitDone, []string{"node", "list"}, "zeta", "what driver alpha reports for it is not written")
-			s.says(exitFailed, []string{"status"}, "held, it belongs to driver zeta", "compute-agent node give")
-			s.says(exitConfig, []string{"config", "check"}, "drivers.alpha: node", "belongs to driver zeta")
+			s.says(cli.ExitDone, []string{"node", "list"}, "zeta", "what driver alpha reports for it is not written")
+			s.says(cli.ExitFailed, []string{"status"}, "held, it belongs to driver zeta", "compute-agent node give")
+			s.says(cli.ExitConfig, []string{"config", "check"}, "drivers.alpha: node", "belongs to driver zeta")
 			if name == "both answer" {
 				if a, b := s.total(aNode, "VCPU"), s.total(bNode, "VCPU"); a != 2 || b != 3 {
 					t.Errorf("the other nodes have %d and %d VCPU, want 2 and 3", a, b)
@@ -146,8 +147,8 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	tables := []string{"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""),
 		"zeta", node("cn1", contestedNode, 16, "")}
 	s.drivers(tables...)
-	s.says(exitConfig, []string{"config", "check"}, "is named by the drivers alpha and zeta")
-	s.says(exitProtect, []string{"plan", "--reshape"}, "is named by the drivers alpha and zeta")
+	s.says(cli.ExitConfig, []string{"config", "check"}, "is named by the drivers alpha and zeta")
+	s.says(cli.ExitProtect, []string{"plan", "--reshape"}, "is named by the drivers alpha and zeta")
 	for range 2 {
 		client, stop := s.drive()
 		s.hasNames("a1")
@@ -158,18 +159,19 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 		stop()
 	}
 	client, stop := s.drive()
-	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "several drivers report this node")
-	s.says(exitUsage, []string{"node", "give", "cn1"}, "--to DRIVER")
-	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be assigned to driver zeta", "give --yes")
-	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "omega", "--yes"}, "no driver \"omega\" is enabled")
-	s.says(exitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"},
+	s.says(cli.ExitProtect, []string{"node", "remove", "cn1", "--yes"}, "several drivers report this node")
+	s.says(cli.ExitUsage, []string{"node", "give", "cn1"}, "--to DRIVER")
+	s.says(cli.ExitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be assigned to driver zeta",
+		"give --yes")
+	s.says(cli.ExitProtect, []string{"node", "give", "cn1", "--to", "omega", "--yes"}, "no driver \"omega\" is enabled")
+	s.says(cli.ExitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"},
 		"driver zeta does not report this node")
-	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"},
+	s.says(cli.ExitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"},
 		"now belongs to driver zeta", "it belonged to no driver")
 	s.eventually("the owner's inventory",
 		func() bool { return len(s.names()) == 2 && s.total(contestedNode, "VCPU") == 16 })
 	s.eventually("the newcomer is held", func() bool { return len(s.claimed(client)) == 1 })
-	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "already belongs to driver zeta")
+	s.says(cli.ExitProtect, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "already belongs to driver zeta")
 	stop()
 	client, stop = s.drive()
 	defer stop()
@@ -198,12 +200,12 @@ func TestGiveNode(t *testing.T) {
 			if running {
 				_, stop := s.drive()
 				defer stop()
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"},
+				s.says(cli.ExitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"},
 					"now belongs to driver renamed", "belonged to driver old")
 			} else {
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"},
+				s.says(cli.ExitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"},
 					"belongs to driver old and can be assigned to driver renamed")
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"},
+				s.says(cli.ExitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"},
 					"from the next start of the agent")
 				_, stop := s.drive()
 				defer stop()
@@ -234,7 +236,7 @@ func TestRemovedNodeIsTheNewcomers(t *testing.T) {
 	s.drivers("next", node("cn1", contestedNode, 8, ""))
 	_, stop = s.drive()
 	defer stop()
-	s.says(exitDone, []string{"node", "remove", "cn1", "--yes"}, "Removed node")
+	s.says(cli.ExitDone, []string{"node", "remove", "cn1", "--yes"}, "Removed node")
 	s.eventually("the new driver's node",
 		func() bool { return len(s.names()) == 1 && s.total(contestedNode, "VCPU") == 8 })
 }

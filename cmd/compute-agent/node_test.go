@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -109,7 +110,7 @@ func (s *site) refusesToStart(parts ...string) {
 	s.mu.Lock()
 	before := s.writes
 	s.mu.Unlock()
-	s.says(exitProtect, []string{"run"}, parts...)
+	s.says(cli.ExitProtect, []string{"run"}, parts...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.writes != before {
@@ -127,7 +128,7 @@ func (s *site) holds(parts ...string) {
 		return len(view.Drivers) > 0 && slices.ContainsFunc(view.Drivers[0].Report.Nodes,
 			func(n resourcetracker.NodeStatus) bool { return n.Held })
 	})
-	s.says(exitFailed, []string{"status"}, append(parts, "degraded, held")...)
+	s.says(cli.ExitFailed, []string{"status"}, append(parts, "degraded, held")...)
 	stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,22 +156,23 @@ func TestReinstalledHost(t *testing.T) {
 	s.holds("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
 	fresh := s.identity()
 
-	s.says(exitUsage, []string{"adopt"}, "give --uuid UUID, --rename, --as-new or --give-back")
-	s.says(exitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
-	s.says(exitUsage, []string{"adopt", "--uuid", was}, "standard input is not a terminal")
-	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode,
+	s.says(cli.ExitUsage, []string{"adopt"}, "give --uuid UUID, --rename, --as-new or --give-back")
+	s.says(cli.ExitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
+	s.says(cli.ExitUsage, []string{"adopt", "--uuid", was}, "standard input is not a terminal")
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"},
+		"has no resource provider "+secondNode,
 		"adopt --node cn1 --uuid "+was)
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0",
+	s.says(cli.ExitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0",
 		"CUSTOM_GPU 4", "Steps:", "it was "+fresh)
 	if s.identity() != fresh {
 		t.Error("the dry run wrote")
 	}
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Done:")
+	s.says(cli.ExitDone, []string{"adopt", "--uuid", was, "--yes"}, "Done:")
 	testproc.Equal(t, s.identity(), was, "compute_id is %s")
 	if kept, _ := filepath.Glob(s.state("compute_id.replaced-*")); len(kept) != 1 {
 		t.Errorf("kept: %v", kept)
 	}
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "Nothing to do for node")
+	s.says(cli.ExitDone, []string{"adopt", "--uuid", was, "--yes"}, "Nothing to do for node")
 	before := s.writes
 	s.agent()()
 	s.hasNames("cn1", "cn1_gpu0")
@@ -188,7 +190,7 @@ func TestLostIdentity(t *testing.T) {
 	was := s.identity()
 	check(t, os.Remove(s.state("compute_id")))
 	s.refusesToStart("identity is missing", was, "adopt --uuid "+was)
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--yes"}, "it holds none")
+	s.says(cli.ExitDone, []string{"adopt", "--uuid", was, "--yes"}, "it holds none")
 	s.agent()()
 
 	check(t, os.WriteFile(s.state("compute_id"), []byte(secondNode+"\n"), 0o600))
@@ -207,18 +209,18 @@ func TestRenamedHost(t *testing.T) {
 		`{"name": "cn1:NIC agent", "uuid": "`+secondNode+`", "parent_provider_uuid": "`+root+`"}`, nil)
 	s.host("cn9", own("cn9"))
 	s.refusesToStart("host cn1", "is named cn9 now", "adopt --rename")
-	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "another name than this node", "--rename")
-	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "cn1 → cn9", "cn1_gpu0 → cn9_gpu0")
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", root, "--yes"}, "another name than this node", "--rename")
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--dry-run"}, "cn1 → cn9", "cn1_gpu0 → cn9_gpu0")
 	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
 
 	// Names are taken in all of Placement, also by those that differ in spaces at the end, and this
 	// is found out before anything is renamed.
 	s.request(http.MethodPost, "/resource_providers",
 		`{"name": "cn9_gpu0 ", "uuid": "aaaaaaaa-0000-4000-8000-000000000009"}`, nil)
-	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, "cannot be renamed",
+	s.says(cli.ExitProtect, []string{"adopt", "--rename", "--yes"}, "cannot be renamed",
 		"aaaaaaaa-0000-4000-8000-000000000009 has the name cn9_gpu0")
 	s.request(http.MethodDelete, "/resource_providers/aaaaaaaa-0000-4000-8000-000000000009", "", nil)
-	s.says(exitProtect, []string{"adopt", "--rename", "--node", "cn1_b", "--yes"},
+	s.says(cli.ExitProtect, []string{"adopt", "--rename", "--node", "cn1_b", "--yes"},
 		"begins with the old one and an underscore")
 	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
 
@@ -228,7 +230,7 @@ func TestRenamedHost(t *testing.T) {
 		0o600))
 	s.request(http.MethodPut, "/resource_providers/"+root, `{"name": "cn9"}`, nil)
 	s.refusesToStart("is not finished", "adopt --rename --node cn9 --uuid "+root)
-	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Done:", "rename resource provider cn1_gpu0")
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--yes"}, "Done:", "rename resource provider cn1_gpu0")
 	s.hasNames("cn1:NIC agent", "cn9", "cn9_gpu0")
 	before := s.writes
 	s.agent()()
@@ -236,10 +238,10 @@ func TestRenamedHost(t *testing.T) {
 	if s.writes != before {
 		t.Errorf("%d writes after the host was renamed", s.writes-before)
 	}
-	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Nothing to do for node")
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--yes"}, "Nothing to do for node")
 
 	s.request(http.MethodPut, "/resource_providers/"+root, `{"name": "cn9 "}`, nil)
-	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Done:")
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--yes"}, "Done:")
 	s.hasNames("cn1:NIC agent", "cn9", "cn9_gpu0")
 }
 
@@ -264,12 +266,12 @@ func TestCopiedStateDirectory(t *testing.T) {
 	s.host("cn9", own("cn9"))
 	s.refusesToStart("host cn1", "this is cn9")
 	for _, command := range []string{"audit", "heal"} {
-		s.says(exitProtect, []string{"allocations", command}, "host cn1", "this is cn9")
+		s.says(cli.ExitProtect, []string{"allocations", command}, "host cn1", "this is cn9")
 	}
 	// Under the same name it may be the host on new hardware; nothing is healed before an agent has
 	// run here.
 	if s.host("cn1", own("cn1")); known {
-		s.says(exitProtect, []string{"allocations", "heal"}, "changed since the last start")
+		s.says(cli.ExitProtect, []string{"allocations", "heal"}, "changed since the last start")
 	}
 }
 
@@ -293,11 +295,11 @@ func TestLostPlacement(t *testing.T) {
 	s.request(http.MethodDelete, "/resource_providers/"+root, "", nil)
 	s.holds("does not have node cn1", "lost its database", "adopt --as-new --node cn1")
 	s.hasNames()
-	s.says(exitUsage, []string{"adopt", "--as-new", "--uuid", root}, "cannot be combined")
-	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")
+	s.says(cli.ExitUsage, []string{"adopt", "--as-new", "--uuid", root}, "cannot be combined")
+	s.says(cli.ExitDone, []string{"adopt", "--as-new", "--yes"}, "let node cn1 be created again")
 	s.agent()()
 	s.hasNames("cn1", "cn1_gpu0")
-	s.says(exitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing to do for node")
+	s.says(cli.ExitDone, []string{"adopt", "--as-new", "--yes"}, "Nothing to do for node")
 }
 
 // TestAdoptRefuses: what is no compute node of this host is not taken over, and not while the agent
@@ -308,23 +310,24 @@ func TestAdoptRefuses(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	stop := s.agent()
 	root := s.identity()
-	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "the agent runs", "stop it first")
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", root, "--yes"}, "the agent runs", "stop it first")
 	stop()
 	s.request(http.MethodPost, "/resource_providers", `{"name": "nfs", "uuid": "`+secondNode+`"}`, nil)
 	s.request(http.MethodPut, "/resource_providers/"+
 		secondNode+"/traits", `{"traits": ["MISC_SHARES_VIA_AGGREGATE"], "resource_provider_generation": 0}`, nil)
-	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--node", "nfs", "--yes"}, "is a sharing provider")
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", secondNode, "--node", "nfs", "--yes"}, "is a sharing provider")
 	var list struct {
 		Providers []struct{ UUID, Name string } `json:"resource_providers"`
 	}
 	s.request(http.MethodGet, "/resource_providers?name=cn1_gpu0", "", &list)
-	s.says(exitProtect, []string{"adopt", "--uuid", list.Providers[0].UUID, "--node", "cn1_gpu0", "--yes"},
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", list.Providers[0].UUID, "--node", "cn1_gpu0", "--yes"},
 		"is a child of "+root)
 	s.request(http.MethodPost, "/resource_providers",
 		`{"name": "cn7", "uuid": "aaaaaaaa-0000-4000-8000-000000000007"}`, nil)
-	s.says(exitProtect, []string{"adopt", "--uuid", "aaaaaaaa-0000-4000-8000-000000000007", "--node", "cn7", "--yes"},
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", "aaaaaaaa-0000-4000-8000-000000000007", "--node", "cn7",
+		"--yes"},
 		"two resource providers claim to be this host")
-	s.says(exitProtect, []string{"adopt", "--uuid", root, "--node", "cn7", "--rename", "--yes"},
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", root, "--node", "cn7", "--rename", "--yes"},
 		"two resource providers claim to be this host")
 	testproc.Equal(t, s.identity(), root, "compute_id is %s")
 }
@@ -335,30 +338,30 @@ func TestDisableAndEnable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.host("cn1", own("cn1"))
-	s.says(exitUsage, []string{"disable"}, "--reason")
-	s.says(exitUsage, []string{"disable", "--reason", "a\nb"}, "control character")
-	s.says(exitUsage, []string{"disable", "--reason", strings.Repeat("x", 501)}, "at most 500 are allowed")
-	s.says(exitDone, []string{"disable", "--reason", "new memory"}, "No agent runs")
+	s.says(cli.ExitUsage, []string{"disable"}, "--reason")
+	s.says(cli.ExitUsage, []string{"disable", "--reason", "a\nb"}, "control character")
+	s.says(cli.ExitUsage, []string{"disable", "--reason", strings.Repeat("x", 501)}, "at most 500 are allowed")
+	s.says(cli.ExitDone, []string{"disable", "--reason", "new memory"}, "No agent runs")
 	stop := s.agent()
 	root := s.identity()
 	if !slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
 	}
-	s.says(exitDone, []string{"status"}, "disabled", "new memory")
-	s.says(exitFailed, []string{"enable", "--node", "cn1"}, "all nodes of this host are disabled together")
-	s.says(exitFailed, []string{"disable", "--node", "cn7", "--reason", "x"}, "no driver reports a node")
-	s.says(exitDone, []string{"enable"}, "enabled; Placement is up to date")
+	s.says(cli.ExitDone, []string{"status"}, "disabled", "new memory")
+	s.says(cli.ExitFailed, []string{"enable", "--node", "cn1"}, "all nodes of this host are disabled together")
+	s.says(cli.ExitFailed, []string{"disable", "--node", "cn7", "--reason", "x"}, "no driver reports a node")
+	s.says(cli.ExitDone, []string{"enable"}, "enabled; Placement is up to date")
 	if slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
 	}
-	s.says(exitDone, []string{"disable", "--node", "cn1", "--reason", "fan is broken", "-o", "json"},
+	s.says(cli.ExitDone, []string{"disable", "--node", "cn1", "--reason", "fan is broken", "-o", "json"},
 		`"in_placement": true`, "fan is broken")
 	stop()
 	s.agent()()
 	if !slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("it did not outlive the agent: %v", s.traits(root))
 	}
-	s.says(exitDone, []string{"enable"}, "No agent runs")
+	s.says(cli.ExitDone, []string{"enable"}, "No agent runs")
 
 	// Another client sets it, and enabling removes that, too.
 	stop = s.agent()
@@ -379,7 +382,7 @@ func TestDisableAndEnable(t *testing.T) {
 	if !slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("an administrator's trait is gone: %v", s.traits(root))
 	}
-	s.says(exitDone, []string{"enable"}, "enabled; Placement is up to date")
+	s.says(cli.ExitDone, []string{"enable"}, "enabled; Placement is up to date")
 	if slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
 	}
@@ -407,17 +410,17 @@ func TestNodesThatWentAway(t *testing.T) {
 	}
 	s.host("cn1", two())
 	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
-	s.says(exitDone, []string{"node", "list"}, "cn1", "cn2", "unknown")
+	s.says(cli.ExitDone, []string{"node", "list"}, "cn1", "cn2", "unknown")
 	s.host("cn1", own("cn1"))
 	stop := s.agent()
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
-	s.says(exitDone, []string{"node", "list"}, "orphaned", "reporting")
-	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "driver fake reports this node")
-	s.says(exitFailed, []string{"node", "remove", "cn7", "--yes"}, "never reported a node")
+	s.says(cli.ExitDone, []string{"node", "list"}, "orphaned", "reporting")
+	s.says(cli.ExitProtect, []string{"node", "remove", "cn1", "--yes"}, "driver fake reports this node")
+	s.says(cli.ExitFailed, []string{"node", "remove", "cn7", "--yes"}, "never reported a node")
 	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+secondNode+
 		`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.request(http.MethodPost, "/resource_providers", `{"name": "nic", "parent_provider_uuid": "`+secondNode+`"}`, nil)
-	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic",
+	s.says(cli.ExitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic",
 		"was not created by this agent", "nothing was written")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0", "nic")
 
@@ -427,12 +430,12 @@ func TestNodesThatWentAway(t *testing.T) {
 	}
 	s.request(http.MethodGet, "/resource_providers?name=nic", "", &list)
 	s.request(http.MethodDelete, "/resource_providers/"+list.Providers[0].UUID, "", nil)
-	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "can be removed",
+	s.says(cli.ExitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "can be removed",
 		"1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
-	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
+	s.says(cli.ExitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
 	s.hasNames("cn1", "cn1_gpu0")
-	if out := s.says(exitDone, []string{"node", "list", "-o", "json"}, `"cn1"`); strings.Contains(out, secondNode) {
+	if out := s.says(cli.ExitDone, []string{"node", "list", "-o", "json"}, `"cn1"`); strings.Contains(out, secondNode) {
 		t.Errorf("it is still listed:\n%s", out)
 	}
 	stop()
@@ -440,10 +443,10 @@ func TestNodesThatWentAway(t *testing.T) {
 	// The same without an agent.
 	s.host("cn1", two())
 	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
-	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
+	s.says(cli.ExitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
 	s.hasNames("cn1", "cn1_gpu0")
 	var nodes statedir.Nodes
-	check(t, json.Unmarshal([]byte(s.says(exitDone, []string{"node", "list", "-o", "json"})), &nodes))
+	check(t, json.Unmarshal([]byte(s.says(cli.ExitDone, []string{"node", "list", "-o", "json"})), &nodes))
 	if len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "cn1" ||
 		nodes.Nodes[0].Since.IsZero() || !nodes.Nodes[0].Created {
 		t.Errorf("%+v", nodes)
@@ -459,9 +462,9 @@ func (s *site) forgets(condition, says string) {
 		_, out, _ := s.run("status", "-o", "json")
 		return strings.Contains(out, `"node-reported-elsewhere"`) && strings.Contains(out, condition)
 	})
-	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "This agent has forgotten node cn2", says)
+	s.says(cli.ExitDone, []string{"node", "remove", "cn2", "--yes"}, "This agent has forgotten node cn2", says)
 	s.hasNames("cn1", "cn1_gpu0", "cn2")
-	if out := s.says(exitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
+	if out := s.says(cli.ExitDone, []string{"node", "list"}, "cn1"); strings.Contains(out, secondNode) {
 		s.t.Errorf("it is still listed:\n%s", out)
 	}
 	stop()
@@ -477,7 +480,8 @@ func TestANodeThatMovedToAnotherHost(t *testing.T) {
 	s.reports("cn1", "cn1_gpu0", "cn2")
 	s.host("cn1", own("cn1"))
 	remove := func(args ...string) []string { return append([]string{"node", "remove", "cn2"}, args...) }
-	s.says(exitDone, remove("--dry-run"), "can be removed", "No cell says whether another host reports the node now.")
+	s.says(cli.ExitDone, remove("--dry-run"), "can be removed",
+		"No cell says whether another host reports the node now.")
 
 	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).
 		Or(t)
@@ -489,14 +493,14 @@ func TestANodeThatMovedToAnotherHost(t *testing.T) {
 	path := filepath.Join(s.dir, "agent.toml")
 	content := testproc.Try(os.ReadFile(path)).Or(t)
 	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+served.URL+"\"\n"...), 0o600))
-	if out := s.says(exitDone, remove("--dry-run"), "can be removed"); strings.Contains(out, "No cell says") {
+	if out := s.says(cli.ExitDone, remove("--dry-run"), "can be removed"); strings.Contains(out, "No cell says") {
 		t.Errorf("the cell was asked:\n%s", out)
 	}
 	moment := celldb.Moment{Now: time.Now(), DownTime: time.Minute}
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: secondNode, Name: "cn2"}}}
 	_, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h2"}, report, moment)
 	check(t, err)
-	s.says(exitDone, remove("--dry-run"), "Host h2 reports node cn2 ("+secondNode+") now", "stay in Placement")
+	s.says(cli.ExitDone, remove("--dry-run"), "Host h2 reports node cn2 ("+secondNode+") now", "stay in Placement")
 
 	s.forgets("host h2 reports it now", "Host h2 reports it")
 }
@@ -532,7 +536,7 @@ func TestANodeThatTheCertificateDoesNotName(t *testing.T) {
 	content := testproc.Try(os.ReadFile(path)).Or(t)
 	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+served.URL+"\"\n"...), 0o600))
 	remove := []string{"node", "remove", "cn2"}
-	s.says(exitDone, append(remove, "--dry-run"),
+	s.says(cli.ExitDone, append(remove, "--dry-run"),
 		"can forget node cn2", "its certificate is for other nodes; nothing is deleted")
 
 	s.forgets("the certificate of this host is for other nodes", "nothing is deleted")
@@ -551,7 +555,7 @@ func TestNoNodeIsRemovedWithoutTheCell(t *testing.T) {
 	path := filepath.Join(s.dir, "agent.toml")
 	content := testproc.Try(os.ReadFile(path)).Or(t)
 	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+gone.URL+"\"\n"...), 0o600))
-	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "was not removed",
+	s.says(cli.ExitProtect, []string{"node", "remove", "cn2", "--yes"}, "was not removed",
 		"the cell cannot be asked whether another host reports it")
 	s.hasNames("cn1", "cn1_gpu0", "cn2")
 }
@@ -564,7 +568,7 @@ func TestAnInvalidFileDoesNotHideTheAgent(t *testing.T) {
 	defer s.agent()()
 	testproc.Check(t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte("[agnt]\n"), 0o600))
 	// no agent answers there
-	s.says(exitConfig, []string{"tree", "--runtime-dir", t.TempDir()}, "there is no such section")
-	s.says(exitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")},
+	s.says(cli.ExitConfig, []string{"tree", "--runtime-dir", t.TempDir()}, "there is no such section")
+	s.says(cli.ExitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")},
 		"the configuration is invalid", "reporting 1 node")
 }

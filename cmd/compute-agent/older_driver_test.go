@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -68,11 +69,11 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 				!strings.Contains(view.Conditions[0].Text, "has layout version 2, but this driver") {
 				t.Errorf("conditions: %+v", view.Conditions)
 			}
-			s.says(exitFailed, []string{"status"}, "driver-older-than-tree", "compute-agent reshape undo 1")
+			s.says(cli.ExitFailed, []string{"status"}, "driver-older-than-tree", "compute-agent reshape undo 1")
 			if s.vgpus() != 16 || s.counted() != before {
 				t.Errorf("%d VGPU after %d writes", s.vgpus(), s.counted()-before)
 			}
-			s.says(exitDone, []string{"reshape", "undo", "1"})
+			s.says(cli.ExitDone, []string{"reshape", "undo", "1"})
 			s.eventually("the older driver's passes", func() bool {
 				view, err := client.Status(t.Context())
 				return err == nil && view.Drivers[0].Report.Nodes[0].Error == ""

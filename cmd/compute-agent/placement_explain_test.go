@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -47,19 +48,20 @@ func TestPlacementExplain(t *testing.T) {
 		{args: []string{"resources=VCPU:1&resources_A=VGPU:1&resources_B=VGPU:1&isolate=_A"}, out: "group _A, VGPU:1"},
 		{args: []string{`127.0.0.1 "GET /placement/allocation_candidates?resources=VCPU%3A1" status: 200 len: 53 ` +
 			`microversion: 1.36`}, out: "There are no resource providers.\n"},
-		{args: []string{"resources=VCPU:1", "--url", "nonsense"}, code: exitUsage, stderr: "--url"},
-		{args: []string{"resources=VCPU:1", "--url", "http://127.0.0.1:1"}, code: exitFailed,
+		{args: []string{"resources=VCPU:1", "--url", "nonsense"}, code: cli.ExitUsage, stderr: "--url"},
+		{args: []string{"resources=VCPU:1", "--url", "http://127.0.0.1:1"}, code: cli.ExitFailed,
 			stderr: "check that it runs"},
-		{args: []string{"resources=VCPU"}, code: exitFailed,
+		{args: []string{"resources=VCPU"}, code: cli.ExitFailed,
 			stderr: "rejects the query (400): Badly formed resources parameter"},
-		{args: []string{"resources=VCPU:1&same_subtree=_A", "--microversion", "1.20"}, code: exitFailed,
+		{args: []string{"resources=VCPU:1&same_subtree=_A", "--microversion", "1.20"}, code: cli.ExitFailed,
 			stderr: "rejects the query (400)"},
-		{args: []string{"resources=VCPU:1", "--microversion", "1.9"}, code: exitFailed,
+		{args: []string{"resources=VCPU:1", "--microversion", "1.9"}, code: cli.ExitFailed,
 			stderr: "from microversion 1.10 on"},
-		{args: []string{"resources"}, code: exitUsage, stderr: `"resources" in the query is not NAME=VALUE`},
-		{args: []string{"resources=VCPU:1&required=CUSTOM_A,CUST…"}, code: exitUsage, stderr: "the query is truncated"},
-		{args: []string{""}, code: exitUsage, stderr: "the query is empty"},
-		{args: []string{"resources=VCPU:1", "--url", external.URL}, code: exitFailed,
+		{args: []string{"resources"}, code: cli.ExitUsage, stderr: `"resources" in the query is not NAME=VALUE`},
+		{args: []string{"resources=VCPU:1&required=CUSTOM_A,CUST…"}, code: cli.ExitUsage,
+			stderr: "the query is truncated"},
+		{args: []string{""}, code: cli.ExitUsage, stderr: "the query is empty"},
+		{args: []string{"resources=VCPU:1", "--url", external.URL}, code: cli.ExitFailed,
 			stderr: "only compute-agent's own Placement does"},
 	} {
 		t.Run(strings.Join(e.args, " "), func(t *testing.T) {

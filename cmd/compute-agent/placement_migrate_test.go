@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -183,18 +184,19 @@ func testMigrate(t *testing.T, ask asking) {
 
 	// Nothing needs to move: nothing is written, whatever else the driver would change.
 	s.configure("", `class_renames = {}`)
-	s.want("migrate-nothing.txt", exitDone, migrate...)
+	s.want("migrate-nothing.txt", cli.ExitDone, migrate...)
 	same("nothing to move")
 
 	s.configure("vgpu-children", "")
 	check(t, os.RemoveAll(filepath.Join(s.dir, "state")))
-	s.want("migrate-dry-run.txt", exitDone, append(migrate, "--dry-run")...)
+	s.want("migrate-dry-run.txt", cli.ExitDone, append(migrate, "--dry-run")...)
 	same("dry run")
 	if _, err := os.Stat(filepath.Join(s.dir, "state")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a dry run made the state directory: %v", contents(t, filepath.Join(s.dir, "state")))
 	}
 
-	s.want("migrate.txt", exitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
+	s.want("migrate.txt", cli.ExitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node",
+		"cn1")
 	testproc.Equal(t, placeOf(t, file, ask), "new", "%v")
 	entries, err := journal.Read(filepath.Join(s.dir, "state"))
 	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
@@ -202,9 +204,9 @@ func testMigrate(t *testing.T, ask asking) {
 	}
 
 	before = contents(t, filepath.Dir(file))
-	s.want("migrate-nothing.txt", exitDone, migrate...)
+	s.want("migrate-nothing.txt", cli.ExitDone, migrate...)
 	same("once more")
-	if code, out, _ := s.run(append(migrate, "--output", "json")...); code != exitDone ||
+	if code, out, _ := s.run(append(migrate, "--output", "json")...); code != cli.ExitDone ||
 		!strings.Contains(out, `"outcome": "nothing to move"`) {
 		t.Errorf("%d, %s", code, out)
 	}
@@ -235,14 +237,14 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 			t.Errorf("%v: exit code %d, want %d; %q is not in\n%s", args, got, code, words, stderr)
 		}
 	}
-	refused(exitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
-	refused(exitConfig, "is not a file", dsn(s.dir), "--all-nodes")
-	refused(exitUsage, "select nodes", dsn(file))
-	refused(exitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
-	refused(exitUsage, "--database is required", "", "--all-nodes")
-	refused(exitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
-	refused(exitUsage, "may not hold a password", "mysql://u:secret@h/placement", "--all-nodes")
-	refused(exitUsage, "not supported", "redis://h/placement", "--all-nodes")
+	refused(cli.ExitConfig, `the nodes are ["cn1"]`, dsn(file), "--node", "cn9")
+	refused(cli.ExitConfig, "is not a file", dsn(s.dir), "--all-nodes")
+	refused(cli.ExitUsage, "select nodes", dsn(file))
+	refused(cli.ExitUsage, "select nodes", dsn(file), "--all-nodes", "--node", "cn1")
+	refused(cli.ExitUsage, "--database is required", "", "--all-nodes")
+	refused(cli.ExitConfig, "there is no database", dsn(file+"x"), "--all-nodes")
+	refused(cli.ExitUsage, "may not hold a password", "mysql://u:secret@h/placement", "--all-nodes")
+	refused(cli.ExitUsage, "not supported", "redis://h/placement", "--all-nodes")
 	if d := cmp.Diff(before[file], contents(t, filepath.Dir(file))[file]); d != "" {
 		t.Error("the database was written")
 	}
@@ -257,31 +259,31 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 		check(t, errors.Join(err, db.Close()))
 	}
 	tables("CREATE TABLE recipes (id INTEGER)")
-	refused(exitProtect, "refused", dsn(other), "--all-nodes")
+	refused(cli.ExitProtect, "refused", dsn(other), "--all-nodes")
 	tables("CREATE TABLE resource_providers (id INTEGER); CREATE TABLE alembic_version (version_num TEXT); INSERT " +
 		"INTO alembic_version VALUES ('b4ed3a175331')")
-	refused(exitProtect, "too old", dsn(other), "--all-nodes")
+	refused(cli.ExitProtect, "too old", dsn(other), "--all-nodes")
 	check(t, os.WriteFile(other, nil, 0o600))
-	refused(exitProtect, "no tables of Placement", dsn(other), "--all-nodes")
+	refused(cli.ExitProtect, "no tables of Placement", dsn(other), "--all-nodes")
 
 	// While an agent runs, also for a dry run.
 	check(t, os.MkdirAll(filepath.Join(s.dir, "state"), 0o700))
 	lock := testproc.Try(os.Create(filepath.Join(s.dir, "state", "agent.lock"))).Or(t)
 	check(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
-	refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes")
-	refused(exitProtect, "the agent runs on", dsn(file), "--all-nodes", "--dry-run")
+	refused(cli.ExitProtect, "the agent runs on", dsn(file), "--all-nodes")
+	refused(cli.ExitProtect, "the agent runs on", dsn(file), "--all-nodes", "--dry-run")
 	check(t, lock.Close())
 
 	// A reshape that does not pass the checks.
 	s.configure("vgpu-children", `faults.reshape = "invent"`)
 	code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-	if code != exitProtect || !strings.Contains(stdout, "would be added") ||
+	if code != cli.ExitProtect || !strings.Contains(stdout, "would be added") ||
 		!strings.Contains(stdout, "nothing was moved") {
 		t.Errorf("%d\n%s", code, stdout)
 	}
 	s.configure("vgpu-children", `not_ready = "the daemon is down"`)
 	code, stdout, _ = s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-	if code != exitFailed || !strings.Contains(stdout, "the daemon is down") {
+	if code != cli.ExitFailed || !strings.Contains(stdout, "the daemon is down") {
 		t.Errorf("%d\n%s", code, stdout)
 	}
 	if contents(t, filepath.Dir(file))[file] != before[file] {
@@ -293,8 +295,8 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	server, err := placement.New(t.Context(),
 		placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
-	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
-	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
+	refused(cli.ExitProtect, "stop that one first", dsn(file), "--all-nodes")
+	refused(cli.ExitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
 	check(t, server.Close())
 	testproc.Equal(t, placeOf(t, file, ask), "old", "%v")
 }
@@ -339,7 +341,7 @@ func TestRealMigrateKilled(t *testing.T) {
 			layout == "old" && outcome == "happened" {
 			t.Fatalf("killed at change %d: %s, journal %s", n, layout, outcome)
 		}
-		if code, out, stderr := s.run(command[:len(command)-2]...); code != exitDone {
+		if code, out, stderr := s.run(command[:len(command)-2]...); code != cli.ExitDone {
 			t.Fatalf("after the kill at change %d: %d\n%s%s", n, code, out, stderr)
 		}
 		entries = testproc.Try(journal.Read(state)).Or(t)
@@ -427,7 +429,7 @@ func TestMigrateByAnotherName(t *testing.T) {
 	server, err := placement.New(t.Context(),
 		placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
-	migrate(exitProtect, "stop that one first", "--dry-run")
+	migrate(cli.ExitProtect, "stop that one first", "--dry-run")
 	check(t, server.Close())
 
 	// All that was written is still in the log, as after a crash.
@@ -448,7 +450,7 @@ func TestMigrateByAnotherName(t *testing.T) {
 	check(t, os.Remove(filepath.Join(crashed, "placement.db-shm")))
 	check(t, os.RemoveAll(filepath.Dir(file)))
 	check(t, os.Rename(crashed, filepath.Dir(file)))
-	migrate(exitDone, "reshape cn1", "--dry-run")
+	migrate(cli.ExitDone, "reshape cn1", "--dry-run")
 }
 
 // TestMigrateOfANodeOfTwoDrivers: which of them has it would be chance, so nothing moves.
@@ -465,7 +467,7 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	bundled(t, file, occupied())
 	code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
-	if code != exitProtect || !strings.Contains(stdout, "is named by the drivers fake and other") {
+	if code != cli.ExitProtect || !strings.Contains(stdout, "is named by the drivers fake and other") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	testproc.Equal(t, placeOf(t, file, bundled), "old", "%v")
@@ -484,7 +486,7 @@ func TestStartAfterMigrate(t *testing.T) {
 	s.configure("vgpu-children", "")
 	for range 2 {
 		if code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file),
-			"--node", "cn1"); code != exitDone {
+			"--node", "cn1"); code != cli.ExitDone {
 			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 		}
 	}

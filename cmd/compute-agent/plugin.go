@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
@@ -57,7 +58,7 @@ func trialError(err error) error {
 	if file.Former {
 		err = fmt.Errorf("--former: %w", err)
 	}
-	return &exitError{exitUsage, err}
+	return cli.Exit(cli.ExitUsage, err)
 }
 
 // warnOfSandbox says what the driver may do here that the agent would not let it do.
@@ -84,17 +85,6 @@ func newPluginRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run PATH", Short: "Make a pass with a driver, without Placement, and show what it reports",
 		Args: cobra.ExactArgs(1),
-		Long: "Start a driver's plugin as the agent does, in its sandbox, make " +
-			"one pass as on a new host, and show the tree. Placement is not\n" +
-			"involved: the tree is in memory. With --watch, keep making passes " +
-			"until Ctrl-C, at intervals and whenever the driver reports a\n" +
-			"change, and show what each one changed. The driver's log goes to " +
-			"standard error. The exit code is 1 if the driver reported no tree\n" +
-			"(with --watch, in the last pass).\n\n" +
-			"--config takes a file with the driver's own keys (the content " +
-			"of [drivers.NAME.config]), or a conf.d file with that table.",
-		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run " +
-			"./compute-driver-mine --config mine.toml --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := flags.options(cmd.Context(), args[0])
 			if err != nil {
@@ -108,10 +98,10 @@ func newPluginRun() *cobra.Command {
 			var text render.PluginRun
 			err = trial.Run(cmd.Context(), o.Spec(), log, watch, interval, func(pass trial.Pass) error {
 				failed = pass.Failed()
-				return text.Pass(screen(cmd.OutOrStdout()), pass, agent.UnknownStandardNames(pass.Names()))
+				return text.Pass(cli.Screen(cmd.OutOrStdout()), pass, agent.UnknownStandardNames(pass.Names()))
 			})
 			if err == nil && failed {
-				return &exitError{code: exitFailed}
+				return cli.Exit(cli.ExitFailed, nil)
 			}
 			return err
 		},
@@ -125,7 +115,7 @@ func newPluginRun() *cobra.Command {
 
 // newPluginInfo describes a plugin.
 func newPluginInfo() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	var flags trialFlags
 	cmd := &cobra.Command{
 		Use: "info PATH", Short: "Show a driver's name, version, capabilities and configuration keys",
@@ -143,8 +133,8 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !opts.json() {
-				return render.PluginInfo(screen(cmd.OutOrStdout()), d, sum, schema)
+			if !opts.JSON() {
+				return render.PluginInfo(cli.Screen(cmd.OutOrStdout()), d, sum, schema)
 			}
 			view := struct {
 				trial.Description
@@ -154,21 +144,21 @@ func newPluginInfo() *cobra.Command {
 			if json.Valid(schema) {
 				view.Schema = schema
 			}
-			return printJSON(cmd.OutOrStdout(), view)
+			return cli.PrintJSON(cmd.OutOrStdout(), view)
 		},
 	}
 	flags.addSandbox(cmd)
-	opts.addOutputFlag(cmd)
+	opts.AddOutputFlag(cmd)
 	return cmd
 }
 
 // newPluginList lists configured and installed drivers.
 func newPluginList() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the drivers that are configured or installed", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := opts.loadJudged(cmd.Context())
+			cfg, _, err := opts.LoadJudged(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -176,13 +166,14 @@ func newPluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"directories": cfg.PluginDirs(), "drivers": entries})
+			if opts.JSON() {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"directories": cfg.PluginDirs(),
+					"drivers": entries})
 			}
-			return render.PluginList(screen(cmd.OutOrStdout()), cfg.PluginDirs(), entries)
+			return render.PluginList(cli.Screen(cmd.OutOrStdout()), cfg.PluginDirs(), entries)
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.AddConfigFlags(cmd)
+	opts.AddOutputFlag(cmd)
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
@@ -17,7 +18,7 @@ import (
 
 // newPluginTest runs the conformance suite on a plugin.
 func newPluginTest() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	var flags trialFlags
 	var junit, image, run string
 	var list, instances, failFast bool
@@ -30,45 +31,9 @@ func newPluginTest() *cobra.Command {
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
-		Long: "Start a driver's plugin as the agent does and check that it meets " +
-			"the agent's contract. Placement is not involved, and nothing is\n" +
-			"installed. For each check that fails, the output shows what was " +
-			"sent, what was received, the rule, and where to look. Checks that\n" +
-			"are not run say why, and are counted apart: nothing is known of the driver there.\n\n" +
-			"The driver runs in the sandbox in which the agent starts it: it writes only to the directories of " +
-			"guests, to the absolute paths in\n" +
-			"its own configuration, to temporary files and devices (docs/drivers.md, " +
-			"The sandbox); a conf.d file can allow more. What the\n" +
-			"agent's user and unit may do is not part of it.\n\n" +
-			"--config takes a file with the driver's own keys (the content of " +
-			"[drivers.NAME.config]), or a conf.d file with that table. With this\n" +
-			"configuration the driver must list nodes on this machine.\n\n" +
-			"Reshapes start from the tree of the driver's last release, whose " +
-			"executable --former names, or from the tree that the driver\n" +
-			"makes with --former-config; with both, the last release gets that " +
-			"configuration. Without either they start from the driver's own\n" +
-			"tree with all inventory on the root, if the driver accepts such " +
-			"a layout, and only the classes that it moves are checked.\n\n" +
-			"Instances of a driver that manages them are only tested with " +
-			"--instances: the suite creates some small ones on this machine, with\n" +
-			"random uuids and names that begin with drivertest-, and removes them.\n\n" +
-			"Each check is printed when it ends. If standard error is not " +
-			"a terminal, a slow check is named there every ten seconds.\n\n" +
-			"The exit code is 0 if no check failed; 1 if a check failed, " +
-			"--timeout expired or the command was interrupted; 64 if there was\n" +
-			"nothing to check; 78 if the file of --config is invalid or is " +
-			"for another driver. Names of classes and traits that are not\n" +
-			"standard are warnings, not failures.",
-		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n" +
-			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --run '^reshape/'\n" +
-			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --former " +
-			"./last-release/compute-driver-mine\n" +
-			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --timeout 5m --fail-fast\n" +
-			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --junit report.xml\n" +
-			"  compute-agent plugin test --list",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := trial.Select(nil, run); err != nil { // before the suite's program is needed
-				return &exitError{exitUsage, fmt.Errorf("--run: %w", err)}
+				return cli.Exit(cli.ExitUsage, fmt.Errorf("--run: %w", err))
 			}
 			process, err := trial.StartSuite(cmd.ErrOrStderr())
 			if err != nil {
@@ -77,14 +42,14 @@ func newPluginTest() *cobra.Command {
 			defer process.Close()
 			checks, err := trial.Select(process.Checks, run)
 			if err == nil && len(checks) == 0 {
-				return &exitError{exitUsage,
-					fmt.Errorf("--run %q matches no check; `compute-agent plugin test --list` lists them", run)}
+				return cli.Exit(cli.ExitUsage,
+					fmt.Errorf("--run %q matches no check; `compute-agent plugin test --list` lists them", run))
 			}
 			if err != nil {
 				return err
 			}
 			if list {
-				return printResult(cmd, &opts, checks, render.PluginChecks)
+				return cli.Print(cmd, &opts, checks, render.PluginChecks)
 			}
 			o, err := flags.options(cmd.Context(), args[0])
 			if err != nil {
@@ -93,11 +58,11 @@ func newPluginTest() *cobra.Command {
 			o.Select = run
 			o.Instances, o.Image = instances || image != "", image
 			if limit < 0 || checkLimit < 0 {
-				return &exitError{exitUsage, errors.New("--timeout and --check-timeout must not be negative")}
+				return cli.Exit(cli.ExitUsage, errors.New("--timeout and --check-timeout must not be negative"))
 			}
 			o.Timeout, o.CheckTimeout, o.FailFast = limit, checkLimit, failFast
 			flags.warnOfSandbox(cmd, o)
-			return runChecks(cmd, process, o, checks, junit, opts.json())
+			return runChecks(cmd, process, o, checks, junit, opts.JSON())
 		},
 	}
 	flags.addConfig(cmd)
@@ -113,7 +78,7 @@ func newPluginTest() *cobra.Command {
 	cmd.Flags().BoolVar(&instances, "instances", false, "let the suite create and remove instances on this machine")
 	cmd.Flags().StringVar(&image, "instance-image", "", "`IMAGE` for the instances of the suite; implies --instances")
 	cmd.Flags().BoolVar(&list, "list", false, "list the checks that would run, instead of running them")
-	opts.addOutputFlag(cmd)
+	opts.AddOutputFlag(cmd)
 	return cmd
 }
 
@@ -126,9 +91,9 @@ func runChecks(
 	if asJSON {
 		results = io.Discard
 	} else {
-		notes = screen(notes)
+		notes = cli.Screen(notes)
 	}
-	text := render.NewPluginTest(results, notes, checks, terminalWidth(out))
+	text := render.NewPluginTest(results, notes, checks, cli.TerminalWidth(out))
 	defer text.Close()
 	report, err := process.Run(cmd.Context(), o, text.Begin, text.Result)
 	text.Close()
@@ -149,7 +114,7 @@ func runChecks(
 		}
 	}
 	if warnings := agent.UnknownStandardNames(report.Classes, report.Traits); asJSON {
-		err = printJSON(out, struct {
+		err = cli.PrintJSON(out, struct {
 			trial.Report
 			Warnings []string `json:"warnings,omitempty"`
 		}{report, warnings})
@@ -157,7 +122,7 @@ func runChecks(
 		err = text.End(report, warnings)
 	}
 	if err == nil && report.Count(trial.Failed) > 0 {
-		return &exitError{code: exitFailed}
+		return cli.Exit(cli.ExitFailed, nil)
 	}
 	return err
 }

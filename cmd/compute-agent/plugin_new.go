@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/scaffold"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -16,25 +17,17 @@ import (
 
 // newPluginNew creates the module of a new driver.
 func newPluginNew() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	var dir, module, replace string
 	cmd := &cobra.Command{
 		Use: "new NAME", Short: "Create the module of a new driver that builds and passes its tests",
 		Args: cobra.ExactArgs(1),
-		Long: "Create the Go module of a new driver: an example inventory and a reshape with their tests, a " +
-			"configuration with its schema, a\n" +
-			"Makefile, a systemd drop-in and a CI file. It builds and passes its tests without changes; " +
-			"docs/writing-a-driver.md continues\n" +
-			"from there. Existing files are never overwritten: either all files are written, or none.\n\n" +
-			"The module requires the release of compute-agent that created it. " +
-			"With --replace it uses a checkout; then neither building nor\n" +
-			"testing needs the network if compute-agent itself was built there.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := scaffold.Params{Name: args[0], Module: module, AgentVersion: version.Number(), Replace: replace}
 			files, err := scaffold.Render(params)
 			var wrong *scaffold.ParamsError
 			if errors.As(err, &wrong) {
-				return &exitError{exitUsage, err}
+				return cli.Exit(cli.ExitUsage, err)
 			}
 			if err != nil {
 				return err
@@ -44,7 +37,7 @@ func newPluginNew() *cobra.Command {
 			}
 			var there *scaffold.ExistsError
 			if err := scaffold.Write(dir, files); errors.As(err, &there) {
-				return &exitError{exitProtect, err}
+				return cli.Exit(cli.ExitProtect, err)
 			} else if err != nil {
 				return fmt.Errorf("writing the module of driver %s: %w", params.Name, err)
 			}
@@ -52,12 +45,12 @@ func newPluginNew() *cobra.Command {
 			for _, f := range files {
 				paths = append(paths, f.Path)
 			}
-			if opts.json() {
+			if opts.JSON() {
 				abs, err := filepath.Abs(dir)
 				if err != nil {
 					return err
 				}
-				return printJSON(cmd.OutOrStdout(),
+				return cli.PrintJSON(cmd.OutOrStdout(),
 					map[string]any{"name": params.Name, "directory": abs, "files": paths})
 			}
 			release := params.AgentVersion
@@ -71,6 +64,6 @@ func newPluginNew() *cobra.Command {
 	cmd.Flags().StringVar(&module, "module", "", "module `PATH` (default example.com/compute-driver-NAME)")
 	cmd.Flags().StringVar(&replace, "replace", "",
 		"`DIR` with a checkout of compute-agent to build with, instead of a release")
-	opts.addOutputFlag(cmd)
+	opts.AddOutputFlag(cmd)
 	return cmd
 }

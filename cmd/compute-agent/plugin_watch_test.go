@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/scaffold"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -120,7 +121,7 @@ func TestRealPluginRunWatch(t *testing.T) {
 	testproc.Check(t, os.Rename(beside, filepath.Join(s.machine, filepath.Clean(shownDevice))))
 	d.until("pass 2")
 	d.until("drivertest-host_pci_0000_00_05_0 (")
-	if code, rest := d.interrupt(plugin); code != exitDone {
+	if code, rest := d.interrupt(plugin); code != cli.ExitDone {
 		t.Errorf("exit code %d: %s", code, rest)
 	}
 }
@@ -135,7 +136,7 @@ func TestPluginRunWatchBreaks(t *testing.T) {
 	d.until("pass 1")
 	d.until("pass 2")
 	d.until("the driver does not report changes: Watch: something is wrong")
-	if code, rest := d.interrupt(plugin); code != exitDone {
+	if code, rest := d.interrupt(plugin); code != cli.ExitDone {
 		t.Errorf("exit code %d: %s", code, rest)
 	}
 }
@@ -176,7 +177,7 @@ func TestPluginTestInterrupted(t *testing.T) {
 	testproc.Eventually(t, testproc.Patience,
 		"the driver's process", testproc.True(func() bool { return len(running(t, plugin)) > 0 }))
 	code, rest := d.interrupt(plugin)
-	if code != exitFailed || !strings.Contains(rest, "interrupted after ") ||
+	if code != cli.ExitFailed || !strings.Contains(rest, "interrupted after ") ||
 		!strings.Contains(rest, " checks; 0 of them failed") {
 		t.Errorf("exit code %d: %s", code, rest)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -39,13 +40,13 @@ func TestRealRefusedDatabases(t *testing.T) {
 		refused := func(t *testing.T, service, given, says string) {
 			t.Helper()
 			args := append(append(serve[service], "--database", given), dirs...)
-			if code, stderr := run(t, args...); code != exitProtect || !strings.Contains(stderr, says) {
-				t.Errorf("%s: exit code %d, want %d; %q is not in %s", service, code, exitProtect, says, stderr)
+			if code, stderr := run(t, args...); code != cli.ExitProtect || !strings.Contains(stderr, says) {
+				t.Errorf("%s: exit code %d, want %d; %q is not in %s", service, code, cli.ExitProtect, says, stderr)
 			}
 		}
 		must := func(t *testing.T, args ...string) {
 			t.Helper()
-			if code, stderr := run(t, append(args, dirs...)...); code != exitDone {
+			if code, stderr := run(t, append(args, dirs...)...); code != cli.ExitDone {
 				t.Fatalf("%v: exit code %d: %s", args, code, stderr)
 			}
 		}
@@ -71,12 +72,13 @@ func TestRealRefusedDatabases(t *testing.T) {
 func TestExitCodesOfDatabases(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for kind, want := range map[error]int{
-		sqldb.ErrSchema: exitProtect, sqldb.ErrNotDatabase: exitProtect, sqldb.ErrLost: exitProtect,
-		sqldb.ErrLocked: exitFailed, sqldb.ErrInUse: exitFailed,
-		sqldb.ErrUnreachable: exitFailed, sqldb.ErrDenied: exitFailed,
-		sqldb.ErrFull: exitFailed, sqldb.ErrReadOnly: exitFailed, sqldb.ErrIO: exitFailed, sqldb.ErrCorrupt: exitFailed,
+		sqldb.ErrSchema: cli.ExitProtect, sqldb.ErrNotDatabase: cli.ExitProtect, sqldb.ErrLost: cli.ExitProtect,
+		sqldb.ErrLocked: cli.ExitFailed, sqldb.ErrInUse: cli.ExitFailed,
+		sqldb.ErrUnreachable: cli.ExitFailed, sqldb.ErrDenied: cli.ExitFailed,
+		sqldb.ErrFull: cli.ExitFailed, sqldb.ErrReadOnly: cli.ExitFailed, sqldb.ErrIO: cli.ExitFailed,
+		sqldb.ErrCorrupt: cli.ExitFailed,
 	} {
-		if got := exitCode(fmt.Errorf("open the database: %w", &sqldb.Error{Kind: kind})); got != want {
+		if got := cli.ExitCode(fmt.Errorf("open the database: %w", &sqldb.Error{Kind: kind})); got != want {
 			t.Errorf("%v: exit code %d, want %d", kind, got, want)
 		}
 	}

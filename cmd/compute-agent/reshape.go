@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
@@ -35,44 +36,39 @@ func printError(w io.Writer, err error) {
 
 // newRefresh requests passes from the running agent.
 func newRefresh() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	cmd := &cobra.Command{
 		Use: "refresh", Short: "Request a pass over every node from the running agent", Args: cobra.NoArgs,
-		Long: "Request a pass over every node from the running agent, even if " +
-			"earlier passes failed. The pass first compares the tree with\n" +
-			"Placement, so that writes of other clients are seen. A node " +
-			"that is held because its reshape was refused is retried. The\n" +
-			"command does not wait for the pass: `compute-agent status` shows the result.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), cli.AskTimeout)
 			defer cancel()
 			if err := control.NewClient(cfg.Agent.ControlSocket()).Refresh(ctx); err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"asked": true})
+			if opts.JSON() {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"asked": true})
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(),
 				"Requested a pass over every node; `compute-agent status` shows the result.")
 			return err
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
 // planReshape asks the running agent. If none runs, or the agent has read another configuration, it
 // starts the drivers itself: the next start of the agent reads the files as they are now.
-func planReshape(cmd *cobra.Command, opts *options) error {
-	cfg, _, err := opts.loadJudged(cmd.Context())
+func planReshape(cmd *cobra.Command, opts *cli.Options) error {
+	cfg, _, err := opts.LoadJudged(cmd.Context())
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
+	ctx, cancel := context.WithTimeout(cmd.Context(), cli.AskTimeout+cfg.Tracker.PassDeadline)
 	defer cancel()
 	client := control.NewClient(cfg.Agent.ControlSocket())
 	status, err := client.Status(ctx)
@@ -89,8 +85,8 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 				"afterwards; the agent is not affected.\n", other)
 		}
 		const what = "Starting the drivers to make the plan"
-		raw, err = withProgressOf(cmd, what, func(*render.Progress) (json.RawMessage, error) {
-			return hostOf(cmd, cfg).Plan(ctx, runs)
+		raw, err = cli.WithProgressOf(cmd, what, func(*render.Progress) (json.RawMessage, error) {
+			return cli.HostOf(cmd, cfg).Plan(ctx, runs)
 		})
 	case err == nil:
 		if other != "" {
@@ -101,7 +97,7 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	if err != nil {
 		return err
 	}
-	view, err := printAnswer(cmd, opts, raw, render.Plan)
+	view, err := cli.PrintAnswer(cmd, opts, raw, render.Plan)
 	return planExitCode(view, err)
 }
 
@@ -111,9 +107,9 @@ func planExitCode(view control.PlanView, err error) error {
 	case err != nil:
 		return err
 	case view.Refused():
-		return &exitError{code: exitProtect}
+		return cli.Exit(cli.ExitProtect, nil)
 	case view.Failed():
-		return &exitError{code: exitFailed}
+		return cli.Exit(cli.ExitFailed, nil)
 	}
 	return nil
 }
@@ -125,11 +121,11 @@ func newReshape() *cobra.Command {
 
 // newReshapeHistory lists the journal, with or without a running agent.
 func newReshapeHistory() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	cmd := &cobra.Command{
 		Use: "history", Short: "List this host's reshapes and their outcomes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
@@ -137,18 +133,19 @@ func newReshapeHistory() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"reshapes": append([]journal.Entry{}, entries...)})
+			if opts.JSON() {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"reshapes": append([]journal.Entry{},
+					entries...)})
 			}
-			return render.ReshapeHistory(screen(cmd.OutOrStdout()), entries)
+			return render.ReshapeHistory(cli.Screen(cmd.OutOrStdout()), entries)
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
 func newReshapeShow() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	cmd := &cobra.Command{
 		Use: "show ID", Short: "Show a reshape: state before, request and outcome", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -156,7 +153,7 @@ func newReshapeShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
@@ -164,42 +161,33 @@ func newReshapeShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printResult(cmd, &opts, entry, render.Reshape)
+			return cli.Print(cmd, &opts, entry, render.Reshape)
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
 // newReshapeUndo sends the request to the running agent, or does it without one.
 func newReshapeUndo() *cobra.Command {
-	var opts options
+	var opts cli.Options
 	cmd := &cobra.Command{
 		Use: "undo ID", Short: "Undo a reshape, unless other clients have written to what it moved",
 		Args: cobra.ExactArgs(1),
-		Long: "Undo a reshape: move every inventory and allocation that it moved " +
-			"back. That requires that the generations of all its resource\n" +
-			"providers and consumers are still those that it left; otherwise " +
-			"nothing is written and the exit code is 3. Providers that the\n" +
-			"reshape created stay, empty, and traits and aggregates stay as " +
-			"the driver set them: a pass of the driver's previous version or\n" +
-			"configuration restores both. If the driver still needs the reshape, " +
-			"the agent's next start makes it again: restore the driver's\n" +
-			"previous version or configuration first.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := reshapeID(args[0])
 			if err != nil {
 				return err
 			}
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
-			if err := hostOf(cmd, cfg).UndoReshape(cmd.Context(), id); err != nil {
+			if err := cli.HostOf(cmd, cfg).UndoReshape(cmd.Context(), id); err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
+			if opts.JSON() {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
 				"Undid reshape %d: the inventories and allocations that it moved are back in place.\n"+
@@ -210,15 +198,15 @@ func newReshapeUndo() *cobra.Command {
 			return err
 		},
 	}
-	opts.addFlags(cmd)
+	opts.AddFlags(cmd)
 	return cmd
 }
 
 func reshapeID(arg string) (int64, error) {
 	id, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || id < 1 {
-		return 0, &exitError{exitUsage,
-			fmt.Errorf("%q is not the number of a reshape; `compute-agent reshape history` lists them", arg)}
+		return 0, cli.Exit(cli.ExitUsage,
+			fmt.Errorf("%q is not the number of a reshape; `compute-agent reshape history` lists them", arg))
 	}
 	return id, nil
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/placement"
@@ -144,7 +145,7 @@ func (s *site) agentUntil(what string, is func(health.Status) bool) (stop func()
 	})
 	return sync.OnceFunc(func() {
 		cancel()
-		if code := <-ended; code != exitDone {
+		if code := <-ended; code != cli.ExitDone {
 			s.t.Errorf("the agent ended with %d:\n%s", code, log.String())
 		}
 	})
@@ -207,14 +208,14 @@ func TestPlanReshapeIsAboutTheFilesAsTheyAre(t *testing.T) {
 	stop := s.agent()
 	defer stop()
 	code, stdout, stderr := s.run("plan", "--reshape")
-	if code != exitDone || strings.Contains(stdout, "would move") || strings.Contains(stderr, "The running agent") {
+	if code != cli.ExitDone || strings.Contains(stdout, "would move") || strings.Contains(stderr, "The running agent") {
 		t.Errorf("unchanged files: %d\n%s%s", code, stdout, stderr)
 	}
 	s.configure("vgpu-children", "")
 	later := time.Now().Add(time.Minute)
 	check(t, os.Chtimes(filepath.Join(s.dir, "agent.toml"), later, later))
 	code, stdout, stderr = s.run("plan", "--reshape")
-	if code != exitDone || !strings.Contains(stdout, "a reshape would move allocations of 3 of 3 consumers") {
+	if code != cli.ExitDone || !strings.Contains(stdout, "a reshape would move allocations of 3 of 3 consumers") {
 		t.Errorf("changed files: %d\n%s%s", code, stdout, stderr)
 	}
 	testproc.Contains(t, stderr, "has changed since the running agent read it", "standard error: %s")
@@ -228,17 +229,17 @@ func TestRefusedReshape(t *testing.T) {
 	s := newSite(t)
 	s.settle()
 	s.configure("vgpu-children", `faults.reshape = "lose"`, "[reshape]\non_failure = \"exit\"")
-	s.want("plan-refused.txt", exitProtect, "plan", "--reshape")
+	s.want("plan-refused.txt", cli.ExitProtect, "plan", "--reshape")
 	code, stdout, _ := s.run("plan", "--reshape", "-o", "json")
 	var view control.PlanView
 	check(t, json.Unmarshal([]byte(stdout), &view))
-	if code != exitProtect || !view.Refused() || len(view.Nodes[0].Violations) != 3 || view.Nodes[0].Hint == "" {
+	if code != cli.ExitProtect || !view.Refused() || len(view.Nodes[0].Violations) != 3 || view.Nodes[0].Hint == "" {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 	code, _, stderr := s.run("run")
 	for _, part := range []string{"\nrefused: ", "\n  - consumer 99999999-0000-4000-8000-000000000001, ",
 		"\n  - consumer 99999999-0000-4000-8000-000000000003, ", "\nwhat to do: "} {
-		if code != exitProtect || !strings.Contains(stderr, part) {
+		if code != cli.ExitProtect || !strings.Contains(stderr, part) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stderr)
 		}
 	}
@@ -248,7 +249,7 @@ func TestRefusedReshape(t *testing.T) {
 			t.Errorf("%q is printed %d times:\n%s", twice, n, stderr)
 		}
 	}
-	s.want("history-empty.txt", exitDone, "reshape", "history")
+	s.want("history-empty.txt", cli.ExitDone, "reshape", "history")
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
 	}
@@ -274,7 +275,7 @@ func TestReshapeIsComparedWithTheGuests(t *testing.T) {
 	s := newSite(t)
 	s.settle()
 	s.configure("vgpu-children", gpuGuests(2, 1, 0, 1)) // where each is the driver does not tell itself
-	s.want("plan-guests.txt", exitProtect, "plan", "--reshape")
+	s.want("plan-guests.txt", cli.ExitProtect, "plan", "--reshape")
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
 	}
@@ -315,7 +316,7 @@ func TestHeldReshape(t *testing.T) {
 	code, stdout, _ := s.run("status")
 	for _, part := range []string{"degraded, held", "- consumer 99999999-0000-4000-8000-000000000002",
 		"what to do  ", "compute-agent refresh"} {
-		if code != exitFailed || !strings.Contains(stdout, part) {
+		if code != cli.ExitFailed || !strings.Contains(stdout, part) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stdout)
 		}
 	}
@@ -326,11 +327,11 @@ func TestHeldReshape(t *testing.T) {
 		return view.Drivers[0].Report.Nodes[0].Failures
 	}
 	testproc.Equal(t, failures(), 1, "%d failures")
-	s.want("refresh.txt", exitDone, "refresh")
+	s.want("refresh.txt", cli.ExitDone, "refresh")
 	s.eventually("another try", func() bool { return failures() == 2 })
-	s.want("refresh.json", exitDone, "refresh", "-o", "json")
-	s.want("plan-refused.txt", exitProtect, "plan", "--reshape") // by the running agent, the same
-	if code, stdout, _ := s.run("plan"); code == exitDone || !strings.Contains(stdout, "unknown: ") &&
+	s.want("refresh.json", cli.ExitDone, "refresh", "-o", "json")
+	s.want("plan-refused.txt", cli.ExitProtect, "plan", "--reshape") // by the running agent, the same
+	if code, stdout, _ := s.run("plan"); code == cli.ExitDone || !strings.Contains(stdout, "unknown: ") &&
 		!strings.Contains(stdout, "refused") {
 		t.Errorf("an unknown plan: exit code %d: %s", code, stdout)
 	}
@@ -344,32 +345,32 @@ func TestReshapeAndUndo(t *testing.T) {
 	s := newSite(t)
 	s.settle()
 	s.configure("vgpu-children", "")
-	s.want("plan.txt", exitDone, "plan", "--reshape")
+	s.want("plan.txt", cli.ExitDone, "plan", "--reshape")
 	testproc.Equal(t, s.writes, 0, "the plan made %d writes")
 	stop := s.agent()
 	testproc.Equal(t, s.used(), 0, "%d VGPU are still in use on the root")
-	s.want("history.txt", exitDone, "reshape", "history")
-	s.want("show.txt", exitDone, "reshape", "show", "1")
-	s.want("show.json", exitDone, "reshape", "show", "1", "-o", "json")
-	s.want("undo.txt", exitDone, "reshape", "undo", "1") // by the running agent
+	s.want("history.txt", cli.ExitDone, "reshape", "history")
+	s.want("show.txt", cli.ExitDone, "reshape", "show", "1")
+	s.want("show.json", cli.ExitDone, "reshape", "show", "1", "-o", "json")
+	s.want("undo.txt", cli.ExitDone, "reshape", "undo", "1") // by the running agent
 	testproc.Equal(t, s.used(), 6, "%d VGPU in use on the root after the undo")
-	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect ||
+	if code, _, stderr := s.run("reshape", "undo", "1"); code != cli.ExitProtect ||
 		!strings.Contains(stderr, "already undone, by reshape 2") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	stop()
 	// No agent runs: the command does it itself. Reshape 2 is undone while its generations hold,
 	// and not after another write.
-	s.want("undo.json", exitDone, "reshape", "undo", "2", "-o", "json")
+	s.want("undo.json", cli.ExitDone, "reshape", "undo", "2", "-o", "json")
 	testproc.Equal(t, s.used(), 0, "%d VGPU in use on the root")
 	s.request(http.MethodDelete, "/allocations/99999999-0000-4000-8000-000000000003", "", nil)
 	code, _, stderr := s.run("reshape", "undo", "3")
-	if code != exitProtect || !strings.Contains(stderr, "nothing was written") ||
+	if code != cli.ExitProtect || !strings.Contains(stderr, "nothing was written") ||
 		!strings.Contains(stderr, "what to do: ") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	testproc.Equal(t, s.used(), 0, "a refused undo moved something: %d VGPU in use on the root")
-	s.want("history-undone.txt", exitDone, "reshape", "history")
+	s.want("history-undone.txt", cli.ExitDone, "reshape", "history")
 	_, stdout, _ := s.run("reshape", "history", "-o", "json")
 	var history struct {
 		Reshapes []struct {
@@ -389,7 +390,7 @@ func TestReshapePlanThatIsUnknown(t *testing.T) {
 	s := newSite(t)
 	s.configure("flat", `not_ready = "the lights are out"`)
 	code, stdout, stderr := s.run("plan", "--reshape")
-	if code != exitFailed || !strings.Contains(stdout, "the lights are out") {
+	if code != cli.ExitFailed || !strings.Contains(stdout, "the lights are out") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, "state")); !os.IsNotExist(err) {
@@ -406,15 +407,15 @@ func TestReshapeUsage(t *testing.T) {
 		says string
 		args []string
 	}{
-		{exitUsage, "is not the number of a reshape", []string{"reshape", "show", "first"}},
-		{exitUsage, "is not the number of a reshape", []string{"reshape", "undo", "0"}},
-		{exitUsage, "accepts 1 arg", []string{"reshape", "undo"}},
-		{exitUsage, "must be table, json or yaml", []string{"reshape", "history", "-o", "xml"}},
-		{exitUsage, "must be table, json or yaml", []string{"refresh", "-o", "xml"}},
-		{exitUsage, "must be table, json or yaml", []string{"plan", "--reshape", "-o", "xml"}},
-		{exitFailed, "there is no reshape 4", []string{"reshape", "show", "4"}},
-		{exitFailed, "has no such reshape: 4", []string{"reshape", "undo", "4"}},
-		{exitFailed, "the agent is not running", []string{"refresh"}},
+		{cli.ExitUsage, "is not the number of a reshape", []string{"reshape", "show", "first"}},
+		{cli.ExitUsage, "is not the number of a reshape", []string{"reshape", "undo", "0"}},
+		{cli.ExitUsage, "accepts 1 arg", []string{"reshape", "undo"}},
+		{cli.ExitUsage, "must be table, json or yaml", []string{"reshape", "history", "-o", "xml"}},
+		{cli.ExitUsage, "must be table, json or yaml", []string{"refresh", "-o", "xml"}},
+		{cli.ExitUsage, "must be table, json or yaml", []string{"plan", "--reshape", "-o", "xml"}},
+		{cli.ExitFailed, "there is no reshape 4", []string{"reshape", "show", "4"}},
+		{cli.ExitFailed, "has no such reshape: 4", []string{"reshape", "undo", "4"}},
+		{cli.ExitFailed, "the agent is not running", []string{"refresh"}},
 	} {
 		if code, _, stderr := s.run(c.args...); code != c.code || !strings.Contains(stderr, c.says) {
 			t.Errorf("%q: exit code %d, %s", c.args, code, stderr)

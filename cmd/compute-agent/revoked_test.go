@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -103,7 +104,7 @@ func (s *theft) revoke(host string) {
 	s.t.Helper()
 	var out bytes.Buffer
 	args := []string{"ca", "revoke", host, "--unknown", "--reason", "stolen", "--file", s.path("revoked")}
-	if code := execute(s.t.Context(), args, &out, &out); code != exitDone {
+	if code := execute(s.t.Context(), args, &out, &out); code != cli.ExitDone {
 		s.t.Fatalf("ca revoke exits with %d: %s", code, out.String())
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -19,22 +20,20 @@ import (
 )
 
 func newRun() *cobra.Command {
-	opts := options{uses: config.SectionsOf(config.AgentService)}
+	opts := cli.Options{Uses: config.SectionsOf(config.AgentService)}
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the agent (what the systemd unit starts)", Args: cobra.NoArgs,
-		Long: "Run the agent: start the configured drivers and keep Placement up to date with what they report.\n" +
-			"SIGHUP reloads the configuration; SIGTERM finishes the current pass and stops.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
-			log := newLogger(cfg, cmd.ErrOrStderr())
+			log := cli.NewLogger(cfg, cmd.ErrOrStderr())
 			return runAgent(cmd.Context(), cfg,
-				agent.Options{Load: opts.load, Configuration: opts.configuration, Logger: log})
+				agent.Options{Load: opts.Load, Configuration: opts.Configuration, Logger: log})
 		},
 	}
-	opts.addConfigFlags(cmd)
+	opts.AddConfigFlags(cmd)
 	return cmd
 }
 
@@ -51,7 +50,7 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 	}
 	ctx, reload, stop := commands.Hangups(ctx, opts.Logger)
 	defer stop()
-	opts.Config, opts.Reload, opts.Notify, opts.Applied = cfg, reload, notify, setLogLevel
+	opts.Config, opts.Reload, opts.Notify, opts.Applied = cfg, reload, notify, cli.SetLogLevel
 	a, err := agent.New(opts)
 	if err != nil {
 		return err
@@ -68,7 +67,7 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 func logEnd(log zerolog.Logger, err error) {
 	var fatal *resourcetracker.FatalError
 	var refused *reshape.Error
-	e := log.Error().Int("exit_code", exitCode(err))
+	e := log.Error().Int("exit_code", cli.ExitCode(err))
 	if errors.As(err, &fatal) && errors.As(err, &refused) {
 		e.Str("node", fatal.Node).Str(zerolog.ErrorFieldName, refused.Summary()).
 			Msg("The agent stops. The message \"The reshape is refused\" above lists all violations; `compute-agent " +

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
@@ -34,24 +35,19 @@ func standaloneSections() []string {
 // newStandalone runs Placement, the compute API, a cell and the agent in one process, and libvirt
 // if no daemon runs.
 func newStandalone() *cobra.Command {
-	opts := options{uses: standaloneSections()}
+	opts := cli.Options{Uses: standaloneSections()}
 	var listen, computeListen, pluginDir string
 	var withoutCells bool
 	cmd := &cobra.Command{
 		Use: "standalone", Short: "Run the agent with its own Placement and compute API on this machine",
 		Args: cobra.NoArgs,
-		Long: "Run the agent with a Placement service, a Nova-compatible compute " +
-			"API and a cell, all on embedded databases: the quickest way\n" +
-			"to see this machine's provider tree and to create a server on it. " +
-			"Without a configured driver it runs the libvirt driver, with\n" +
-			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
 		RunE: withSockets(func(cmd *cobra.Command, sockets controlplane.Sockets) error {
-			cfg, err := opts.load()
+			cfg, err := opts.Load()
 			if err != nil {
 				return err
 			}
 			listener, _, err := controlplane.PlacementListener(cmd.Context(), sockets, listen,
-				newLogger(cfg, cmd.ErrOrStderr()))
+				cli.NewLogger(cfg, cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -60,10 +56,10 @@ func newStandalone() *cobra.Command {
 			if cfg.PlacementTLS.CertFile != "" {
 				scheme = "https://"
 			}
-			opts.extra = []config.Override{{Key: "placement_client.url", Value: scheme +
+			opts.Extra = []config.Override{{Key: "placement_client.url", Value: scheme +
 				listener.Addr().String(), Flag: "--listen"}}
 			if !withoutCells {
-				opts.extra = append(opts.extra,
+				opts.Extra = append(opts.Extra,
 					config.Override{Key: "cell_client.url",
 						Value: controlplane.CellURL(cfg), Flag: "standalone's own cell"})
 			}
@@ -72,7 +68,7 @@ func newStandalone() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("--plugin-dir: %w", err)
 				}
-				opts.extra = append(opts.extra, config.Override{Key: "plugins.dir", Value: dir, Flag: "--plugin-dir"})
+				opts.Extra = append(opts.Extra, config.Override{Key: "plugins.dir", Value: dir, Flag: "--plugin-dir"})
 			}
 			compute := controlplane.ComputeAddress(computeListen, listener.Addr())
 			if withoutCells {
@@ -81,7 +77,7 @@ func newStandalone() *cobra.Command {
 			return runStandalone(cmd.Context(), &opts, listener, compute, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		}),
 	}
-	opts.addConfigFlags(cmd)
+	opts.AddConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8778", "`ADDRESS` of Placement")
 	cmd.Flags().StringVar(&computeListen, "compute-listen",
 		"", "`ADDRESS` of the compute API (default 127.0.0.1:8774 if Placement uses port 8778, else a random port)")
@@ -93,15 +89,15 @@ func newStandalone() *cobra.Command {
 
 // runStandalone runs all services; compute is the address of the compute API, "" for none.
 func runStandalone(
-	ctx context.Context, opts *options, listener net.Listener, compute string, stdout, stderr io.Writer,
+	ctx context.Context, opts *cli.Options, listener net.Listener, compute string, stdout, stderr io.Writer,
 ) error {
-	cfg, err := opts.load()
+	cfg, err := opts.Load()
 	if err != nil {
 		return err
 	}
-	log, guests := newLogger(cfg, stderr), false
+	log, guests := cli.NewLogger(cfg, stderr), false
 	if len(cfg.Drivers) == 0 {
-		opts.extra = append(opts.extra,
+		opts.Extra = append(opts.Extra,
 			config.Override{Key: "drivers.libvirt.enabled", Value: "true", Flag: "standalone's default driver"})
 		guests = compute != ""
 	}
@@ -111,9 +107,9 @@ func runStandalone(
 	}
 	defer libvirt.Stop(ctx)
 	if libvirt != nil {
-		opts.adjust = libvirt.Configure
+		opts.Adjust = libvirt.Configure
 	}
-	if cfg, err = opts.load(); err != nil {
+	if cfg, err = opts.Load(); err != nil {
 		return err
 	}
 	audit, err := controlplane.OpenAudit(cfg, false, log)
@@ -133,11 +129,11 @@ func runStandalone(
 		RunAgent: func(ctx context.Context, ready func(context.Context)) error {
 			shown := func(ctx context.Context, a *agent.Agent) {
 				tree, err := a.Tree(ctx, control.TreeOptions{})
-				_ = render.StandaloneTree(screen(stdout),
+				_ = render.StandaloneTree(cli.Screen(stdout),
 					tree, err, cfg.PlacementClient.URL, cfg.Agent.RuntimeDir, os.Args[0])
 				ready(ctx)
 			}
-			return runAgent(ctx, cfg, agent.Options{Load: opts.load, Configuration: opts.configuration, Logger: log,
+			return runAgent(ctx, cfg, agent.Options{Load: opts.Load, Configuration: opts.Configuration, Logger: log,
 				Bundled: true, OnReady: shown})
 		},
 		ComputeReady: func(url string) { _ = render.StandaloneCompute(stdout, url) },

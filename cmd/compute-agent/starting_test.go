@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -90,7 +91,7 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 			dbservers.Execute(t, dsn, "UPDATE "+c.options.Schema.Table+" SET done = 1 WHERE token = 'other'")
 			await("READY=1", func() {})
 			stop()
-			if code := <-ended; code != exitDone {
+			if code := <-ended; code != cli.ExitDone {
 				t.Errorf("it ended with %d: %s", code, &stderr)
 			}
 		})

@@ -21,6 +21,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -86,7 +87,7 @@ func (s *site) onTerminal(args ...string) string {
 	p := newPseudoTerminal(s.t)
 	var problems bytes.Buffer
 	if code := execute(s.t.Context(), append(args, "--config", filepath.Join(s.dir, "agent.toml")), p.file,
-		&problems); code != exitDone {
+		&problems); code != cli.ExitDone {
 		s.t.Errorf("%q ended with %d: %s", args, code, problems.String())
 	}
 	return p.text()
@@ -100,7 +101,7 @@ func TestColorsOnTerminals(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	defer s.agent()()
 	for _, command := range []string{"tree", "status", "plan"} {
-		piped := s.says(exitDone, []string{command})
+		piped := s.says(cli.ExitDone, []string{command})
 		if strings.Contains(piped, "\x1b") {
 			t.Errorf("%s: escape sequences in a file: %q", command, piped)
 		}
@@ -157,7 +158,7 @@ func TestWatchOnATerminal(t *testing.T) {
 			p.shows("The state below is of ")
 	})
 	interrupt()
-	if code := <-ended; code != exitDone || problems.String() != "" {
+	if code := <-ended; code != cli.ExitDone || problems.String() != "" {
 		t.Errorf("ended with %d: %s", code, problems.String())
 	}
 	text := p.text()
@@ -199,7 +200,7 @@ func TestHangup(t *testing.T) {
 			} else {
 				p.Await(t, mark, "The terminal is gone: the agent stops.")
 			}
-			testproc.Equal(t, p.Exit(t), exitDone, "ended with %d")
+			testproc.Equal(t, p.Exit(t), cli.ExitDone, "ended with %d")
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -20,17 +21,10 @@ func newTokenNew() *cobra.Command {
 	var user, project, out string
 	cmd := &cobra.Command{
 		Use: "new", Short: "Make a token, and its line for a token file", Args: cobra.NoArgs,
-		Long: "Make a random token, and the line for the token file of Placement, " +
-			"the compute API or a cell, which has a salted digest of it. The\n" +
-			"token is printed once, or written to a file with --out; then only the line is printed:\n\n" +
-			"  (umask 077; compute-agent token new --roles service --user agent --out /etc/compute-agent/token >> " +
-			"/etc/compute-agent/placement-tokens)\n\n" +
-			"The token file must be readable for the user of the service, " +
-			"and not for others: the service refuses it otherwise.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			token, line, err := osapi.NewToken(roles, user, project)
 			if err != nil {
-				return &exitError{exitUsage, err}
+				return cli.Exit(cli.ExitUsage, err)
 			}
 			if out == "" {
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "Token: %s\nLine for the token file:\n%s\n", token, line)

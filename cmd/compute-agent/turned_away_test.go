@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -40,17 +41,18 @@ func TestRealTurnedAway(t *testing.T) {
 		args    []string
 		code    int
 	}{
-		"no configuration": {"placement serve", []string{"--config", missing}, exitFailed},
+		"no configuration": {"placement serve", []string{"--config", missing}, cli.ExitFailed},
 		"no tokens": {"placement serve",
-			[]string{"--auth", "token", "--token-file", missing}, exitFailed},
-		"no deny list": {"placement serve", []string{"--config", denied}, exitFailed},
-		"no key":       {"placement serve", []string{"--config", key}, exitFailed},
+			[]string{"--auth", "token", "--token-file", missing}, cli.ExitFailed},
+		"no deny list": {"placement serve", []string{"--config", denied}, cli.ExitFailed},
+		"no key":       {"placement serve", []string{"--config", key}, cli.ExitFailed},
 		"no state directory": {"placement serve",
-			[]string{"--state-dir", filepath.Join(file, "state")}, exitFailed},
-		"no address for metrics":        {"placement serve", []string{"--metrics-listen", "192.0.2.1:1"}, exitFailed},
-		"no configuration, standalone":  {"standalone", []string{"--config", missing}, exitFailed},
-		"invalid configuration":         {"placement serve", []string{"--config", invalid}, exitConfig},
-		"invalid configuration, in one": {"standalone", []string{"--config", invalid}, exitConfig},
+			[]string{"--state-dir", filepath.Join(file, "state")}, cli.ExitFailed},
+		"no address for metrics": {"placement serve", []string{"--metrics-listen", "192.0.2.1:1"},
+			cli.ExitFailed},
+		"no configuration, standalone":  {"standalone", []string{"--config", missing}, cli.ExitFailed},
+		"invalid configuration":         {"placement serve", []string{"--config", invalid}, cli.ExitConfig},
+		"invalid configuration, in one": {"standalone", []string{"--config", invalid}, cli.ExitConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := testproc.SocketDir(t)
@@ -86,7 +88,7 @@ func TestRealTurnedAway(t *testing.T) {
 			if err := cmd.Run(); !errors.As(err, &ended) || ended.ExitCode() != c.code {
 				t.Fatalf("%v, want exit status %d: %s", err, c.code, &out)
 			}
-			if c.code != exitFailed {
+			if c.code != cli.ExitFailed {
 				// All wait yet.
 				for range 3 {
 					testproc.Check(t, testproc.Try(socket.Accept()).Or(t).Close())

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -39,7 +40,7 @@ func TestRealUnreadable(t *testing.T) {
 		closed  string // the file that belongs to root alone; a directory if it ends with a slash
 		command string
 		more    map[string]string
-		code    int // 0: exitFailed
+		code    int // 0: cli.ExitFailed
 	}{
 		"the configuration":      {"agent.toml", "placement serve", nil, 0},
 		"of the agent":           {"agent.toml", "run", nil, 0},
@@ -53,10 +54,10 @@ func TestRealUnreadable(t *testing.T) {
 			"placement serve --database mysql://u@127.0.0.1/d?ssl_cert=DIR/cert.pem&ssl_key=DIR/key.pem",
 			map[string]string{"cert.pem": ""}, 0},
 		"providers":    {"provider_config/a.yaml", "run", nil, 0},
-		"the identity": {"compute_id", "run", nil, exitProtect},
+		"the identity": {"compute_id", "run", nil, cli.ExitProtect},
 		"what the identity was": {"state/identity.json",
-			"run", map[string]string{"compute_id": "6c9f7d5e-8a0b-4c1d-9e2f-3a4b5c6d7e8f\n"}, exitProtect},
-		"whether it is disabled":   {"state/disabled.json", "run", nil, exitProtect},
+			"run", map[string]string{"compute_id": "6c9f7d5e-8a0b-4c1d-9e2f-3a4b5c6d7e8f\n"}, cli.ExitProtect},
+		"whether it is disabled":   {"state/disabled.json", "run", nil, cli.ExitProtect},
 		"a certificate for others": {"host.pem", "run", map[string]string{"agent.toml": config + withCell}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +97,8 @@ func TestRealUnreadable(t *testing.T) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
 			out, err := cmd.CombinedOutput()
 			var ended *exec.ExitError
-			if !errors.As(err, &ended) || ended.ExitCode() != cmp.Or(c.code, exitFailed) {
-				t.Errorf("%v, want exit status %d", err, cmp.Or(c.code, exitFailed))
+			if !errors.As(err, &ended) || ended.ExitCode() != cmp.Or(c.code, cli.ExitFailed) {
+				t.Errorf("%v, want exit status %d", err, cmp.Or(c.code, cli.ExitFailed))
 			}
 			testproc.Contains(t, string(out),
 				fmt.Sprintf("permission denied: it belongs to root:root with mode %04o, and this process runs as %s",

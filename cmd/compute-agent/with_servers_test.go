@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -104,26 +105,28 @@ func TestDeleteHostWithServers(t *testing.T) {
 	}
 	mapped := func(want bool) {
 		t.Helper()
-		if got := strings.Contains(run(exitDone, nil, "list-hosts"), "h1 "); got != want {
+		if got := strings.Contains(run(cli.ExitDone, nil, "list-hosts"), "h1 "); got != want {
 			t.Errorf("h1 is mapped: %v", got)
 		}
 	}
 	all := []string{"host h1 has servers (2): " + alice + " (server 1), " + bob + " (server 2)",
 		"other consumers of its resource providers (1): " + carol, "--with-servers 3"}
-	run(exitProtect, all, "delete-host", "h1")
-	run(exitProtect, all, "delete-host", "h1", "--with-servers", "2")
-	run(exitProtect, all, "delete-host", "h1", "--with-servers", "unknown")
-	run(exitUsage, []string{"must be a number"}, "delete-host", "h1", "--with-servers", "some")
-	run(exitProtect, []string{"its agent reports to its cell"}, "delete-host", "h1",
+	run(cli.ExitProtect, all, "delete-host", "h1")
+	run(cli.ExitProtect, all, "delete-host", "h1", "--with-servers", "2")
+	run(cli.ExitProtect, all, "delete-host", "h1", "--with-servers", "unknown")
+	run(cli.ExitUsage, []string{"must be a number"}, "delete-host", "h1", "--with-servers", "some")
+	run(cli.ExitProtect, []string{"its agent reports to its cell"}, "delete-host", "h1",
 		"--with-servers", "3", "--remove-providers")
 	cell.reports(true)
-	run(exitProtect, []string{"consumer " + alice + " holds some of h1", "consumer " + carol + " holds some of h1_gpu"},
+	run(cli.ExitProtect, []string{"consumer " + alice + " holds some of h1",
+		"consumer " + carol + " holds some of h1_gpu"},
 		"delete-host", "h1", "--with-servers", "3", "--remove-providers")
 	mapped(true)
-	run(exitProtect, []string{"what is on host h2 is not known", "cell cell2", "--with-servers unknown"}, "delete-host",
+	run(cli.ExitProtect, []string{"what is on host h2 is not known", "cell cell2", "--with-servers unknown"},
+		"delete-host",
 		"h2")
-	run(exitDone, []string{"Unmapped host h2"}, "delete-host", "h2", "--with-servers", "unknown")
-	run(exitDone, []string{"Unmapped host h1", "below h1 (" + secondNode + "), and are in use"},
+	run(cli.ExitDone, []string{"Unmapped host h2"}, "delete-host", "h2", "--with-servers", "unknown")
+	run(cli.ExitDone, []string{"Unmapped host h1", "below h1 (" + secondNode + "), and are in use"},
 		"delete-host", "h1", "--with-servers", "3")
 	mapped(false)
 	s.hasNames("h1", "h1_gpu")
@@ -131,14 +134,14 @@ func TestDeleteHostWithServers(t *testing.T) {
 		s.request(http.MethodDelete, "/allocations/"+consumer, "", nil)
 	}
 	cellDown := []string{"cell cell2"} // which may have servers of a host that is mapped to no cell
-	run(exitProtect, cellDown, "delete-host", "h1", "--with-servers", "2", "--remove-providers")
-	run(exitDone, []string{"Removed its resource providers from Placement: h1_gpu (" +
+	run(cli.ExitProtect, cellDown, "delete-host", "h1", "--with-servers", "2", "--remove-providers")
+	run(cli.ExitDone, []string{"Removed its resource providers from Placement: h1_gpu (" +
 		child + "), h1 (" + secondNode + ")"},
 		"delete-host", "h1", "--with-servers", "unknown", "--remove-providers")
 	s.hasNames()
 	notMapped := []string{"host h11 is not mapped; `compute-agent cells manage list-hosts` lists all",
 		"--remove-providers"}
-	run(exitFailed, notMapped, "delete-host", "h11", "--with-servers", "unknown")
+	run(cli.ExitFailed, notMapped, "delete-host", "h11", "--with-servers", "unknown")
 }
 
 // TestAdoptOfAHostWithServers: the servers that the cell has on a host under its former name are
@@ -160,23 +163,23 @@ func TestAdoptOfAHostWithServers(t *testing.T) {
 	}
 	at("cn9", "http://127.0.0.1:1")
 	for _, given := range [][]string{nil, {"--with-servers", "1"}} { // 1 is what Placement has
-		s.says(exitProtect, append([]string{"adopt", "--rename", "--yes"}, given...),
+		s.says(cli.ExitProtect, append([]string{"adopt", "--rename", "--yes"}, given...),
 			"it is not known which servers the cell has on this host", "--with-servers unknown")
 	}
-	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"},
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--dry-run"},
 		"It is not known which servers the cell has on this host: ",
 		"The command is refused without --with-servers unknown.", "cn1 → cn9")
 	at("cn9", cell.url)
 	all := []string{"servers that the cell has on this host: 1, " + bob + " (server 1)",
 		"other consumers of its resource providers: 1", "the cell knows them by the name cn1", "--with-servers 2"}
-	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "Servers that the cell has on this host: 1, "+bob,
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--dry-run"}, "Servers that the cell has on this host: 1, "+bob,
 		"cn1 → cn9", "The command is refused without --with-servers 2.")
-	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, all...)
-	s.says(exitProtect, []string{"adopt", "--rename", "--yes", "--with-servers", "1"}, all...)
-	s.says(exitProtect, []string{"adopt", "--uuid", root, "--rename", "--yes"}, "--with-servers 2")
-	s.says(exitUsage, []string{"adopt", "--rename", "--yes", "--with-servers", "-1"}, "must be a number")
+	s.says(cli.ExitProtect, []string{"adopt", "--rename", "--yes"}, all...)
+	s.says(cli.ExitProtect, []string{"adopt", "--rename", "--yes", "--with-servers", "1"}, all...)
+	s.says(cli.ExitProtect, []string{"adopt", "--uuid", root, "--rename", "--yes"}, "--with-servers 2")
+	s.says(cli.ExitUsage, []string{"adopt", "--rename", "--yes", "--with-servers", "-1"}, "must be a number")
 	s.hasNames("cn1", "cn1_gpu0")
-	s.says(exitDone, []string{"adopt", "--rename", "--yes", "--with-servers", "2"}, "Done:",
+	s.says(cli.ExitDone, []string{"adopt", "--rename", "--yes", "--with-servers", "2"}, "Done:",
 		"rename resource provider cn1_gpu0")
 	s.hasNames("cn9", "cn9_gpu0")
 }
@@ -196,10 +199,10 @@ func TestNodeWithServersIsNotRemoved(t *testing.T) {
 		cell.url: "the cell has the server " + bob + " (server 1) on it"} {
 		testproc.Check(t,
 			os.WriteFile(path, fmt.Appendf(bytes.Clone(without), "[cell_client]\nurl = %q\n", url), 0o600))
-		s.says(exitProtect, []string{"node", "remove", "cn1-b", "--yes"}, says)
+		s.says(cli.ExitProtect, []string{"node", "remove", "cn1-b", "--yes"}, says)
 		s.hasNames("cn1", "cn1-b", "cn1_gpu0")
 	}
 	testproc.Check(t, os.WriteFile(path, without, 0o600))
-	s.says(exitDone, []string{"node", "remove", "cn1-b", "--yes"})
+	s.says(cli.ExitDone, []string{"node", "remove", "cn1-b", "--yes"})
 	s.hasNames("cn1", "cn1_gpu0")
 }

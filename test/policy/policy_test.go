@@ -80,7 +80,11 @@ var mayImport = map[string][]string{
 		"internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/launch",
 		"internal/pluginhost/trial", "placement", "placement/candidates",
 		"placement/store", "placement/wire", "providertree", "reportclient", "resourcetracker",
-		"resourcetracker/audit", "resourcetracker/journal", "resourcetracker/reshape", "systemd"},
+		"resourcetracker/audit", "resourcetracker/journal", "resourcetracker/reshape"},
+	"cmd/compute-agent/internal/cli": {"cells", "cells/apidb", "cells/celldb", "cells/enrolment", "cells/operator",
+		"cmd/compute-agent/internal/render", "internal/agent/commands", "internal/agent/control", "internal/config",
+		"internal/controlplane", "placement", "placement/store", "resourcetracker", "resourcetracker/journal",
+		"resourcetracker/providerconfig", "resourcetracker/reshape", "systemd"},
 	"internal/health": {"cells/worker", "internal/agent/statedir", "internal/pluginhost", "resourcetracker"},
 	// What every layer may use (commons) stands on next to nothing.
 	"internal/auditlog":         {"systemd"},
@@ -98,7 +102,8 @@ var mayImport = map[string][]string{
 	// What puts the services of the control plane together. Tracing is started as the agent starts
 	// its own.
 	"internal/controlplane": {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/cellwire",
-		"cells/compute", "cells/enrolment", "cells/scheduler/placementcalls", "internal/agent",
+		"cells/compute", "cells/enrolment", "cells/gather", "cells/operator", "cells/scheduler/placementcalls",
+		"internal/agent",
 		"internal/agent/access", "internal/config", "internal/keystone", "internal/libvirtd", "placement",
 		"placement/api", "plugins", "systemd"},
 	"internal/libvirtd":                   {},

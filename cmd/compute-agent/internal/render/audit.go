@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -36,10 +37,7 @@ func Audit(w io.Writer, r audit.Report) error {
 }
 
 func (p *printer) auditHead(n audit.Node) {
-	id := n.Node
-	if n.UUID != "" {
-		id += " (" + n.UUID + ")"
-	}
+	id := named(n.Node, n.UUID)
 	switch found := len(n.Orphans) + len(n.Unaccounted) + len(n.Overcommitted); {
 	case n.Error != "":
 		p.line("%s: %s: %s", p.styled(bold, id), p.styled(bad, "cannot compare"), n.Error)
@@ -85,16 +83,13 @@ func (p *printer) orphan(o audit.Orphan) {
 }
 
 func (p *printer) unaccounted(g audit.Guest) {
-	name := g.UUID
-	if g.Name != "" {
-		name += " (" + g.Name + ")"
-	}
+	name := named(g.UUID, g.Name)
 	switch {
 	case len(g.Differences) > 0:
 		p.line("  %s: guest %s", p.styled(notice, "differs"), name)
 		for _, d := range g.Differences {
 			p.line("    %s on %s: the driver says %d, Placement says %d",
-				d.Class, provider(d.Name, d.Provider), d.Driver, d.Placement)
+				d.Class, cmp.Or(d.Name, d.Provider), d.Driver, d.Placement)
 		}
 	case len(g.Elsewhere) > 0:
 		p.line("  %s: guest %s holds nothing here", p.styled(notice, "unaccounted"), name)
@@ -162,14 +157,7 @@ func formatAmounts(shares []audit.Share) string {
 	}
 	out := make([]string, 0, len(shares))
 	for _, s := range shares {
-		out = append(out, fmt.Sprintf("%s %d on %s", s.Class, s.Amount, provider(s.Name, s.Provider)))
+		out = append(out, fmt.Sprintf("%s %d on %s", s.Class, s.Amount, cmp.Or(s.Name, s.Provider)))
 	}
 	return strings.Join(out, ", ")
-}
-
-func provider(name, uuid string) string {
-	if name == "" {
-		return uuid
-	}
-	return name
 }

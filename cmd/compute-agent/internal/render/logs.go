@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -72,13 +73,7 @@ func AuditRecord(w io.Writer, r *auditlog.Record) error {
 }
 
 func logWords(e *auditlog.Entry) [3]string {
-	words := [3]string{e.Host, e.Service, e.Level}
-	for i, word := range words {
-		if word == "" {
-			words[i] = "-"
-		}
-	}
-	return words
+	return [3]string{cmp.Or(e.Host, "-"), cmp.Or(e.Service, "-"), cmp.Or(e.Level, "-")}
 }
 
 func (p *printer) entry(e *auditlog.Entry, widths logColumns) {

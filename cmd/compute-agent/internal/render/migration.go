@@ -13,10 +13,7 @@ import (
 func Migration(w io.Writer, m control.Migration) error {
 	p := newPrinter(w)
 	for _, n := range m.Nodes {
-		id := n.Node
-		if n.UUID != "" {
-			id += " (" + n.UUID + ")"
-		}
+		id := named(n.Node, n.UUID)
 		switch n.Outcome {
 		case control.MigrationNotNeeded:
 			p.line("%s: %s", id, p.styled(good, "nothing needs to move, nothing is written"))

@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -24,18 +25,11 @@ func Nodes(w io.Writer, nodes statedir.Nodes) error {
 	}
 	rows := [][]string{{"name", "uuid", "driver", "state", "reported since"}}
 	for _, n := range nodes.Nodes {
-		state, since := n.State, "never"
-		if state == "" {
-			state = "unknown"
-		}
+		since := "never"
 		if !n.Since.IsZero() {
 			since = n.Since.UTC().Format(time.DateOnly)
 		}
-		driver := n.Driver
-		if driver == "" {
-			driver = nothing
-		}
-		rows = append(rows, []string{n.Name, n.UUID, driver, state, since})
+		rows = append(rows, []string{n.Name, n.UUID, cmp.Or(n.Driver, nothing), cmp.Or(n.State, "unknown"), since})
 	}
 	p.columns("", rows)
 	for _, n := range nodes.Nodes {

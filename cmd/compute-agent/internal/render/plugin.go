@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,17 +21,9 @@ import (
 const outside = " (but not as the agent's user, and not in its unit)"
 
 func (p *printer) pluginHead(r trial.Description) {
-	name := r.Name
-	if name == "" {
-		name = "(no name)"
-	}
-	p.line("%s  %s", strings.TrimRight(name+" "+r.Version, " "), r.Path)
-	can := strings.Join(r.Capabilities, ", ")
-	if can == "" {
-		can = "no optional capabilities"
-	}
+	p.line("%s  %s", strings.TrimRight(cmp.Or(r.Name, "(no name)")+" "+r.Version, " "), r.Path)
 	p.line("  SDK  %s", r.SDK)
-	p.line("  can  %s", can)
+	p.line("  can  %s", cmp.Or(strings.Join(r.Capabilities, ", "), "no optional capabilities"))
 	switch {
 	case r.Sandbox == "":
 	case r.Unconfined():

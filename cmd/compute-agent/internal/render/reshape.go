@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -152,8 +153,8 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 	}
 	rows := [][]string{{"reshape", "started", "node", "outcome", "moved"}}
 	for _, e := range slices.Backward(entries) {
-		rows = append(rows,
-			[]string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
+		rows = append(rows, []string{strconv.FormatInt(e.ID, 10), when(e.Begun), cmp.Or(e.Node, e.Root),
+			outcome(e, undone[e.ID]), moved(e)})
 	}
 	table := grid{rows: rows, left: len(rows[0]), width: p.innerWidth(0), style: func(row, column int) style {
 		if column != outcomeColumn || row == 0 {
@@ -163,13 +164,6 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 	}}
 	p.grid("", table)
 	return p.err
-}
-
-func nodeName(e journal.Entry) string {
-	if e.Node == "" {
-		return e.Root
-	}
-	return e.Node
 }
 
 func when(t time.Time) string {
@@ -226,7 +220,7 @@ func moved(e journal.Entry) string {
 // Reshape prints one entry of the journal: the state before, and the request.
 func Reshape(w io.Writer, e journal.Entry) error {
 	p := newPrinter(w)
-	p.line("reshape %d of %s (%s): %s", e.ID, p.styled(bold, nodeName(e)), p.styled(dim, e.Root),
+	p.line("reshape %d of %s (%s): %s", e.ID, p.styled(bold, cmp.Or(e.Node, e.Root)), p.styled(dim, e.Root),
 		p.styled(outcomeStyle(e), outcome(e, 0)))
 	p.line("  start  %s", when(e.Begun))
 	if !e.Ended.IsZero() {
@@ -323,12 +317,8 @@ func providerNames(r *reportclient.Reshape) map[string]string {
 func places(held providertree.ProviderResources, names map[string]string) map[string]int64 {
 	out := map[string]int64{}
 	for provider, amounts := range held {
-		name := names[provider]
-		if name == "" {
-			name = provider
-		}
 		for class, amount := range amounts {
-			out[class+" on "+name] = amount
+			out[class+" on "+cmp.Or(names[provider], provider)] = amount
 		}
 	}
 	return out

@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -22,11 +23,7 @@ func Status(w io.Writer, s health.Status, now time.Time) error {
 	p := newPrinter(w)
 	p.line("compute-agent %s on %s: %s", s.Version, p.styled(bold, s.Host), p.styled(stateStyle(s), s.Summary))
 	p.line("  process     %d, started %s", s.PID, agoText(s.Started, now))
-	if len(s.ConfigFiles) == 0 {
-		p.line("  config      built-in defaults")
-	} else {
-		p.line("  config      %s", strings.Join(s.ConfigFiles, ", "))
-	}
+	p.line("  config      %s", cmp.Or(strings.Join(s.ConfigFiles, ", "), "built-in defaults"))
 	if !s.Reloaded.IsZero() {
 		p.line("  reloaded    %s", agoText(s.Reloaded, now))
 	}

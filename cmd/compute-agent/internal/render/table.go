@@ -22,3 +22,11 @@ func Table(rows [][]string) string {
 
 // timestamp is a time as results for people have it.
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// named is a name with another one in parentheses, if there is one.
+func named(name, other string) string {
+	if other == "" {
+		return name
+	}
+	return name + " (" + other + ")"
+}

@@ -93,33 +93,23 @@ func (p *printer) provider(
 	if p.width > 0 {
 		traits = min(traits, p.innerWidth(runes(bar)+1+len("traits  ")))
 	}
-	for i, row := range wrap(foldTraits(rp.Traits, opts.AllTraits), traits) {
-		label := "traits  "
-		if i > 0 {
-			label = "        "
-		}
-		p.row("%s %s%s", bar, p.styled(dim, label), row)
-	}
-	for i, aggregate := range rp.Aggregates {
-		label := "member of  "
-		if i > 0 {
-			label = "           "
-		}
-		p.row("%s %s%s", bar, p.styled(dim, label), aggregate)
-	}
-	for i, row := range consumerTable(rp.Consumers, p.innerWidth(runes(bar)+1+len("held by  "))) {
-		label := "held by  "
-		if i > 0 {
-			label = "         "
-		}
-		p.row("%s %s%s", bar, p.styled(dim, label), row)
-	}
+	p.labelled(bar, "traits  ", wrap(foldTraits(rp.Traits, opts.AllTraits), traits))
+	p.labelled(bar, "member of  ", rp.Aggregates)
+	p.labelled(bar, "held by  ", consumerTable(rp.Consumers, p.innerWidth(runes(bar)+1+len("held by  "))))
 	for i, child := range below {
 		if i == len(below)-1 {
 			p.provider(child, children, rest+"└─ ", rest+"   ", opts)
 		} else {
 			p.provider(child, children, rest+"├─ ", rest+"│  ", opts)
 		}
+	}
+}
+
+// labelled prints rows behind a bar, the first one with a label.
+func (p *printer) labelled(bar, label string, rows []string) {
+	for _, row := range rows {
+		p.row("%s %s%s", bar, p.styled(dim, label), row)
+		label = strings.Repeat(" ", len(label))
 	}
 }
 
