@@ -37,9 +37,9 @@
 //	  ├─ 409 concurrent_update ───────▶ ErrConflict: all forgotten, compute again
 //	  ├─ any other refusal ───────────▶ ErrReshapeRefused, with what to do
 //	  └─ no answer, 5xx, garbage ─ compare
-//	       ├──────────────────────────▶ happened
-//	       ├──────────────────────────▶ did not: fenced off, then ErrConflict
-//	       └──────────────────────────▶ unknown: Placement is unavailable
+//	       ├─ as it would be ─────────▶ happened
+//	       ├─ as before ──────────────▶ did not: fenced off, then ErrConflict
+//	       └─ neither, or no answer ──▶ unknown: Placement is unavailable
 //
 // A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is
 // raised by its interim inventory (none if it will have none), by allocations that touch it, and by

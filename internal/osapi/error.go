@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 )
 
 // Error is an error answer. Each API encodes it in its own form.
@@ -105,11 +107,5 @@ func Unauthorized(err error) *Error {
 	return e
 }
 
-// Shortened keeps what a client sent from filling error bodies and logs.
-func Shortened(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+// Shortened keeps what a client sent from filling error bodies and logs: see [jsonkit.Shortened].
+func Shortened(s string) string { return jsonkit.Shortened(s) }

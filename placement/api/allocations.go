@@ -170,7 +170,7 @@ func (x *exchange) consumerList(from map[string]wire.ConsumerAllocations) []ledg
 // replaceAllocations replaces all allocations of some consumers.
 func (x *exchange) replaceAllocations(list []ledger.ConsumerAllocations) error {
 	return x.update(func(tx *ledger.Tx) error {
-		if err := x.host().mayName(tx.Base(), nil, list); err != nil {
+		if err := x.host().MayName(tx.Base(), nil, list); err != nil {
 			return err
 		}
 		return tx.ReplaceAllocations(list)
@@ -225,7 +225,7 @@ func reshape(x *exchange) error {
 	}
 	providers := slices.Sorted(maps.Keys(reshape.Inventories))
 	err = x.update(func(tx *ledger.Tx) error {
-		if err := x.host().mayName(tx.Base(), reshape.Inventories, reshape.Allocations); err != nil {
+		if err := x.host().MayName(tx.Base(), reshape.Inventories, reshape.Allocations); err != nil {
 			return err
 		}
 		// Only a missing provider of the inventories has a code of its own, and generation

@@ -13,9 +13,9 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
+	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -99,13 +99,10 @@ type API struct {
 	stopping func() bool
 	answers  candidateAnswers
 	rotated  rotations
-	granted  extensions // to all clients
+	granted  wire.ExtensionSet // to all clients
 	newest   wire.Version
 	stale    staleness
-	bounds   hostBounds
-	nodes    reservedNodes
-	agents   *pki.AgentWatch
-	renamed  classGroups // by an operator
+	hosts    *hostpolicy.Policy
 }
 
 // New makes an API. It panics without a ledger or an authenticator.
@@ -142,12 +139,9 @@ func New(cfg Config) *API {
 	if a.options.IncompleteUserID == "" {
 		a.options.IncompleteUserID = IncompleteID
 	}
-	a.bounds = newHostBounds(a.service.Now)
-	a.nodes = reservedNodes{now: a.service.Now, nodes: map[string]reservation{}}
-	a.agents = pki.NewAgentWatch(agentWindow, a.service.Now)
+	a.hosts = hostpolicy.New(a.hostDeps())
 	a.rotated.seed = maphash.MakeSeed()
-	a.granted = readExtensions(a.options.Extensions)
-	a.renamed = newClassGroups(a.options.HostClassRenames)
+	a.granted = wire.ReadExtensions(a.options.Extensions)
 	return a
 }
 
@@ -202,7 +196,7 @@ func (x *exchange) authenticate() error {
 		if err := x.Authenticate(); err != nil {
 			return err
 		}
-		x.compareAgents()
+		x.api.hosts.CompareAgents(&x.Exchange, func() bool { return x.api.policy.Allows(UpdateProvider, &x.Who, "") })
 	}
 	err := x.negotiate()
 	switch {

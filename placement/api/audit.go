@@ -22,10 +22,10 @@ import (
 // the answer.
 func (x *exchange) transact(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	if h := x.host(); h != nil {
-		if err := h.mayWrite(); err != nil {
+		if err := h.MayWrite(); err != nil {
 			return nil, err
 		}
-		fn = h.guarded(fn)
+		fn = h.Guarded(fn)
 	}
 	if x.Traced() {
 		return x.transactTraced(fn)

@@ -26,7 +26,7 @@ const maxCandidates = 100_000
 // kept from answers before. Before 1.29 the search ends at the limit only where trees have one
 // provider each.
 func listCandidates(x *exchange) error {
-	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, x.extensions())
+	cq, err := candidates.ReadURLQuery(x.R.URL.RawQuery, x.v, x.extensions())
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func listCandidates(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if a.count < limit && (stats.Exhausted || a.large) || a.count == maxCandidates && cq.limit != maxCandidates {
+	if a.count < limit && (stats.Exhausted || a.large) || a.count == maxCandidates && cq.Limit != maxCandidates {
 		x.logCutShort(stats, a)
 	}
 	return x.json(http.StatusOK, body[0], time.Time{}, body[1:]...)
@@ -61,14 +61,14 @@ func listCandidates(x *exchange) error {
 
 // searchOptions are the options of one search, and the number of candidates to return. The search
 // may need more; see candidatesAnswer.used.
-func (x *exchange) searchOptions(cq *candidatesQuery) (o candidates.Options, limit int) {
+func (x *exchange) searchOptions(cq *candidates.URLQuery) (o candidates.Options, limit int) {
 	o = candidates.Options{Limit: maxCandidates, DepthFirst: x.api.options.DepthFirst}
 	if most := x.api.options.MaxCandidates; most > 0 {
 		o.Limit = min(o.Limit, most)
 	}
 	limit = o.Limit
-	if cq.limit > 0 {
-		limit = int(min(int64(limit), cq.limit))
+	if cq.Limit > 0 {
+		limit = int(min(int64(limit), cq.Limit))
 	}
 	if !cq.Flat {
 		o.Limit = limit
@@ -81,18 +81,18 @@ func (x *exchange) searchOptions(cq *candidatesQuery) (o candidates.Options, lim
 
 // rotations record where the last search for each query stopped. Queries can share an entry.
 type rotations struct {
-	seed   maphash.Seed // of this process: servers of one database begin at different trees
-	places [1024]place
+	seed    maphash.Seed // of this process: servers of one database begin at different trees
+	cursors [1024]rotationCursor
 }
 
-// place is where the next search for a query begins, and how far the last one advanced.
-type place struct{ at, passed atomic.Uint64 }
+// rotationCursor is where the next search for a query begins, and how far the last one advanced.
+type rotationCursor struct{ at, passed atomic.Uint64 }
 
 // begin returns the rotation of a search, and a function to call with how far it advanced.
 // Concurrent searches begin as far apart as the last one advanced.
 func (r *rotations) begin(query string, limit int) (candidates.Rotation, func(passed int)) {
 	hash := maphash.String(r.seed, query)
-	p := &r.places[hash%uint64(len(r.places))]
+	p := &r.cursors[hash%uint64(len(r.cursors))]
 	reserved := max(p.passed.Load(), 1)
 	at := p.at.Add(reserved) - reserved
 	return candidates.Rotation{At: at, Phase: hash, Window: limit}, func(passed int) {

@@ -42,7 +42,7 @@ type candidatesAnswer struct {
 	all *candidateAnswers
 	s   *ledger.Snapshot
 	v   wire.Version
-	cq  *candidatesQuery
+	cq  *candidates.URLQuery
 
 	full [][]byte // chunks, the answer so far
 	b    []byte   // and the chunk after them
@@ -70,7 +70,7 @@ type candidatesAnswer struct {
 // acquire returns an empty answer for up to limit candidates. It must be given to release after it
 // is sent.
 func (all *candidateAnswers) acquire(
-	s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int,
+	s *ledger.Snapshot, v wire.Version, cq *candidates.URLQuery, limit int,
 ) *candidatesAnswer {
 	a, ok := all.unused.Get().(*candidatesAnswer)
 	if !ok {

@@ -22,6 +22,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// u1 is the uuid of a provider.
+const u1 = "aaaaaaaa-0000-4000-8000-000000000001"
+
 // oneHost is an API on a ledger with one provider of 8 VCPU.
 func oneHost(t *testing.T, log zerolog.Logger) *API {
 	t.Helper()
@@ -91,7 +94,7 @@ func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candid
 	if !ok {
 		t.Fatal("the provider is not there")
 	}
-	cq := testproc.Try(readCandidatesQuery("resources=VCPU:1", v, 0)).Or(t)
+	cq := testproc.Try(candidates.ReadURLQuery("resources=VCPU:1", v, 0)).Or(t)
 	return a.answers.acquire(s, v, &cq, 1000), &candidates.Candidate{
 		Root: p, Allocations: []candidates.Allocation{{Provider: p, Class: "VCPU", Amount: 1}},
 		Groups: [][]*ledger.Provider{{p}},

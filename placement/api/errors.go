@@ -116,6 +116,7 @@ func (x *exchange) Explain(err error) *osapi.Error {
 func errorOf(err error) (e *osapi.Error) {
 	var (
 		body    *jsonkit.Error
+		query   *wire.QueryError
 		refused *ledger.Error
 		large   *http.MaxBytesError
 	)
@@ -124,6 +125,8 @@ func errorOf(err error) (e *osapi.Error) {
 		return e
 	case errors.As(err, &body):
 		return badRequest("%s.", body.Error())
+	case errors.As(err, &query):
+		return fail(http.StatusBadRequest, query.Code, "%s", query.Message)
 	case errors.As(err, &refused):
 		if v, ok := verdicts[refused.Kind]; ok {
 			return fail(v.status, v.code, "%s.", refused.Error())

@@ -34,13 +34,13 @@ const noResourceless = "%s. The extension resourceless serves it: clients that d
 // Cost: that of candidates.Explain, which evaluates every provider.
 func explainCandidates(x *exchange) error {
 	// A request without its required group_policy is explained, together with its refusal.
-	ext, optional := x.extensions(), readExtensions([]string{wire.ExtGroupPolicy})
-	cq, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext|optional)
+	ext, optional := x.extensions(), wire.ReadExtensions([]string{wire.ExtGroupPolicy})
+	cq, err := candidates.ReadURLQuery(x.R.URL.RawQuery, x.v, ext|optional)
 	if err != nil {
 		return err
 	}
 	refused := ""
-	if _, err := readCandidatesQuery(x.R.URL.RawQuery, x.v, ext&^optional|x.api.granted); err != nil {
+	if _, err := candidates.ReadURLQuery(x.R.URL.RawQuery, x.v, ext&^optional|x.api.granted); err != nil {
 		refused = noGroupPolicy
 	}
 	s, err := x.read()
@@ -48,14 +48,14 @@ func explainCandidates(x *exchange) error {
 		return err
 	}
 	e, err := candidates.Explain(x.R.Context(), s,
-		&cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
+		&cq.Request, candidates.Options{Limit: int(min(cq.Limit, maxCandidates))})
 	if errors.Is(err, candidates.ErrTooMuch) {
 		return badRequest("This cannot be explained: %s. Ask for less at once.", err.Error())
 	}
 	if err != nil {
 		return err
 	}
-	if cq.Resourceless && !x.api.granted.has(wire.ExtResourceless) {
+	if cq.Resourceless && !x.api.granted.Has(wire.ExtResourceless) {
 		refused += withoutResourceless(&cq.Request)
 	}
 	e.Verdict = refused + e.Verdict

@@ -32,25 +32,3 @@ func TestNewerMicroversionKeepsExtensions(t *testing.T) {
 		}
 	}
 }
-
-// TestParametersOfExtensions: a parameter of an extension is there from its microversion on, for
-// clients that get the extension. Parameters of no extension do not ask for them: the headers of
-// their answers do not depend on them.
-func TestParametersOfExtensions(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	granted := func() extensions { return readExtensions([]string{wire.ExtIsolate}) }
-	unasked := func() extensions { t.Error("asks for the extensions"); return 0 }
-	for _, c := range []struct {
-		origin
-		ext  func() extensions
-		want bool
-	}{
-		{origin{since: wire.RequiredFilter, extension: wire.ExtIsolate}, granted, true},
-		{origin{since: wire.RequiredFilter, extension: wire.ExtGroupPolicy}, granted, false},
-		{origin{since: wire.AnyTraits, extension: wire.ExtIsolate}, granted, false},
-		{origin{since: wire.RequiredFilter}, unasked, true},
-		{origin{since: wire.AnyTraits}, unasked, false},
-	} {
-		testproc.Equal(t, c.existsAt(wire.Version(wire.RequiredFilter), c.ext), c.want, "%+v is %v", c.origin)
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/api"
+	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -273,7 +274,7 @@ func TestHostsInTheDocumentation(t *testing.T) {
 	}
 	golden.Section(t, "../../docs/identity.md", "<!-- calls of hosts: begin -->", "<!-- calls of hosts: end -->", text)
 	page := testproc.Try(os.ReadFile("../../docs/identity.md")).Or(t)
-	for action, rule := range api.HostRules() {
+	for action, rule := range hostpolicy.Rules {
 		if row := fmt.Sprintf("| `%s` | `%s` |", action, rule); !strings.Contains(string(page), row) {
 			t.Errorf("docs/identity.md has no row %s", row)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/osapi/oslopolicy"
+	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 )
 
 // Action is an action that a policy decides on, by its name in Placement's policies.
@@ -60,22 +61,6 @@ const (
 	UpdateAdmission Action = "placement:host_admissions:update"
 )
 
-// The actions of hosts. OpenStack's Placement has none of them.
-const (
-	// HostTree: have trees whose roots are named as the host is, and read what shares with them.
-	HostTree Action = "placement:hosts:own_tree"
-	// HostAllocations: read, move and shrink what consumers have in its trees.
-	HostAllocations Action = "placement:hosts:allocations"
-	// HostHeal: give consumers without allocations some in its trees.
-	HostHeal Action = "placement:hosts:heal"
-	// HostNames: create custom traits and classes.
-	HostNames Action = "placement:hosts:names"
-	// HostAggregates: change the aggregates of its providers.
-	HostAggregates Action = "placement:hosts:aggregates"
-	// HostSharing: make a provider share what it has.
-	HostSharing Action = "placement:hosts:sharing"
-)
-
 // Defaults selects one of the sets of rules of Placement's releases.
 type Defaults string
 
@@ -122,12 +107,6 @@ var actions = []Action{
 	ShowAdmission, UpdateAdmission,
 }
 
-// hostRules are the rules for hosts, in all sets.
-var hostRules = map[Action]string{
-	HostTree: "role:host", HostAllocations: "role:host",
-	HostHeal: "!", HostNames: "role:host", HostAggregates: "!", HostSharing: "!",
-}
-
 // defaultRules are the rules of a set, by name.
 func defaultRules(defaults Defaults) (map[string]string, error) {
 	texts := maps.Clone(baseRules)
@@ -137,7 +116,7 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 	for action, text := range actionRules {
 		texts[string(action)] = text
 	}
-	for action, text := range hostRules {
+	for action, text := range hostpolicy.Rules {
 		texts[string(action)] = text
 	}
 	switch defaults {
@@ -261,7 +240,7 @@ func (p Policy) current() *ruleSet {
 }
 
 func allows(rules *oslopolicy.Rules, action Action, who *osapi.Principal, project string) bool {
-	if _, forHosts := hostRules[action]; forHosts != (who.Host != nil) {
+	if _, forHosts := hostpolicy.Rules[hostpolicy.Action(action)]; forHosts != (who.Host != nil) {
 		return false
 	}
 	target := oslopolicy.Target{Project: who.Project, User: who.User}

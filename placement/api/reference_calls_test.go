@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -104,7 +105,7 @@ var (
 		answers: ok("The microversions.", always(versionsSchema))}
 
 	aboutListProviders = about{
-		summary: "Lists resource providers that meet all parameters", query: listParameters(),
+		summary: "Lists resource providers that meet all parameters", query: wire.ProviderParameters(),
 		answers: ok("The resource providers.", bodyAt(providersSchema)),
 	}
 	aboutCreateProvider = about{
@@ -266,14 +267,14 @@ var (
 
 	aboutListCandidates = about{
 		summary: "Finds resource providers that can serve a request", notes: []string{noteCandidates},
-		query: candidateParameters(),
+		query: candidates.URLParameters(),
 		answers: ok("What to allocate in each case, and a summary of the resource providers.",
 			bodyAt(candidatesSchema)),
 		failures: queryFailures,
 	}
 	aboutExplainCandidates = about{
 		summary: "Explains why a request has its candidates, few or none", notes: []string{noteExplain},
-		query:   candidateParameters(),
+		query:   candidates.URLParameters(),
 		answers: ok("What each condition leaves.", always(explanationSchema)), failures: queryFailures,
 	}
 

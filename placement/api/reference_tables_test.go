@@ -5,10 +5,10 @@ package api
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -19,7 +19,7 @@ type about struct {
 	notes   []string
 	// checks is the action that the handler checks by itself.
 	checks  Action
-	query   []queryParameter
+	query   []wire.Parameter
 	body    apidoc.Body
 	answers []apidoc.Answer
 	// kinds are the errors of the ledger that the handler answers with, by its own verdicts.
@@ -54,7 +54,7 @@ var groups = [...]struct{ prefix, name string }{
 	{"/allocation_candidates", "Allocation candidates"},
 	{"/usages", "Usages of projects"},
 	{"/hosts", "Hosts"},
-	{reshaperPath, "Reshaper"},
+	{hostpolicy.ReshaperPath, "Reshaper"},
 	{"/", "Versions"},
 }
 
@@ -133,7 +133,7 @@ func (e *endpoint) call(path string) apidoc.Call {
 		}
 	}
 	for i := range about.query {
-		c.Query = append(c.Query, about.query[i].parameter())
+		c.Query = append(c.Query, parameterOf(&about.query[i]))
 	}
 	for _, kind := range about.kinds {
 		v, _ := about.own.verdict(kind)
@@ -147,19 +147,19 @@ func (e *endpoint) call(path string) apidoc.Call {
 	return c
 }
 
-// parameter is the parameter for the reference.
-func (p *queryParameter) parameter() apidoc.Parameter {
+// parameterOf is the parameter for the reference.
+func parameterOf(p *wire.Parameter) apidoc.Parameter {
 	d := apidoc.Parameter{
-		Name: p.name, Text: p.text, Versions: apidoc.Versions{Since: int(p.since)}, Schema: schemasOf[p.name],
-		Required: p.required, Repeated: int(p.repeated), Extension: p.extension,
+		Name: p.Name, Text: p.Text, Versions: apidoc.Versions{Since: int(p.Since)}, Schema: schemasOf[p.Name],
+		Required: p.Required, Repeated: int(p.Repeated), Extension: p.Extension,
 	}
 	if d.Schema == nil {
 		d.Schema = schemaText
 	}
-	if p.extension != "" {
+	if p.Extension != "" {
 		d.Since = int(wire.GranularGroups)
 	}
-	if p.grouped {
+	if p.Grouped {
 		d.Suffixes = []apidoc.Suffix{
 			{Versions: apidoc.Versions{Since: int(wire.NamedSuffixes)}, Pattern: "[a-zA-Z0-9_-]{1,64}"},
 			{Versions: apidoc.Versions{Since: int(wire.GranularGroups), Until: int(wire.NamedSuffixes) - 1},
@@ -169,30 +169,9 @@ func (p *queryParameter) parameter() apidoc.Parameter {
 	return d
 }
 
-// candidateParameters are the parameters of GET /allocation_candidates.
-func candidateParameters() (all []queryParameter) {
-	for i := range groupParameters {
-		all = append(all, groupParameters[i].queryParameter)
-	}
-	for i := range wideParameters {
-		all = append(all, wideParameters[i].queryParameter)
-	}
-	return slices.Clip(all)
-}
-
-func listParameters() (all []queryParameter) {
-	for i := range providerParameters {
-		all = append(all, providerParameters[i].queryParameter)
-	}
-	return all
-}
-
-func usagesQuery() (all []queryParameter) {
+func usagesQuery() (all []wire.Parameter) {
 	for i := range usageParameters {
-		all = append(all, usageParameters[i].queryParameter)
+		all = append(all, usageParameters[i].Parameter)
 	}
 	return all
 }
-
-// HostRules are the rules for hosts.
-func HostRules() map[Action]string { return hostRules }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -28,7 +29,7 @@ type endpoint struct {
 	// action is what the policy must allow; a handler without one checks the policy itself.
 	action Action
 	// host is what the call is for a host.
-	host   hostRule
+	host   hostpolicy.Access
 	handle handler
 }
 
@@ -47,54 +48,53 @@ type route struct {
 	endpoints []endpoint
 }
 
-// reshaperPath is the path of the only call that may put a class in the place of another.
-const reshaperPath = "/reshaper"
-
 // routes are all calls of the API.
 var routes = []route{
 	{"/{$}", []endpoint{
-		{method: http.MethodGet, host: hostNames, handle: showVersions},
+		{method: http.MethodGet, host: hostpolicy.ReadNames, handle: showVersions},
 	}},
-	{"/resource_providers", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList,
+	{hostpolicy.ProvidersPath, []endpoint{
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostpolicy.ReadList,
 			handle: listProviders},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostpolicy.WriteTree,
+			handle: createProvider},
 	}},
 	{"/resource_providers/{uuid}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared,
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostpolicy.ReadShared,
 			handle: showProvider},
 		{method: http.MethodDelete, action: DeleteProvider,
-			host: hostWrites, handle: deleteProvider},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider},
+			host: hostpolicy.WriteTree, handle: deleteProvider},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostpolicy.WriteTree,
+			handle: updateProvider},
 	}},
 	{
 		"/resource_providers/{uuid}/inventories",
 		[]endpoint{
 			{method: http.MethodGet, needs: acceptJSON,
-				action: ListInventories, host: hostShared, handle: listInventories},
+				action: ListInventories, host: hostpolicy.ReadShared, handle: listInventories},
 			{method: http.MethodPost, needs: sendsJSON,
-				action: CreateInventory, host: hostWrites, handle: createInventory},
-			{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites,
+				action: CreateInventory, host: hostpolicy.WriteTree, handle: createInventory},
+			{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostpolicy.WriteTree,
 				handle: setInventories},
 			{
 				method: http.MethodDelete,
 				since:  wire.DeleteInventories,
 				absent: http.StatusMethodNotAllowed,
 				action: DeleteInventory,
-				host:   hostWrites,
+				host:   hostpolicy.WriteTree,
 				handle: deleteInventories,
 			},
 		},
 	},
 	{"/resource_providers/{uuid}/inventories/{class}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared,
+		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostpolicy.ReadShared,
 			handle: showInventory},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites,
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostpolicy.WriteTree,
 			handle: setInventory},
-		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory},
+		{method: http.MethodDelete, action: DeleteInventory, host: hostpolicy.WriteTree, handle: deleteInventory},
 	}},
 	{"/resource_providers/{uuid}/usages", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn,
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostpolicy.ReadOwn,
 			handle: showProviderUsages},
 	}},
 	{
@@ -106,7 +106,7 @@ var routes = []route{
 				needs:      acceptJSON,
 				needsFirst: true,
 				action:     ListProviderAggregates,
-				host:       hostShared,
+				host:       hostpolicy.ReadShared,
 				handle:     listAggregates,
 			},
 			{
@@ -115,45 +115,45 @@ var routes = []route{
 				needs:      sendsJSON,
 				needsFirst: true,
 				action:     UpdateProviderAggregates,
-				host:       hostWrites,
+				host:       hostpolicy.WriteTree,
 				handle:     setAggregates,
 			},
 		},
 	},
 	{"/resource_providers/{uuid}/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared,
-			handle: listProviderTraits},
-		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites,
-			handle: setProviderTraits},
-		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites,
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits,
+			host: hostpolicy.ReadShared, handle: listProviderTraits},
+		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits,
+			host: hostpolicy.WriteTree, handle: setProviderTraits},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostpolicy.WriteTree,
 			handle: deleteProviderTraits},
 	}},
 	{"/resource_providers/{uuid}/allocations", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn,
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostpolicy.ReadOwn,
 			handle: listProviderAllocations},
 	}},
 	{"/resource_classes", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames,
-			handle: listClasses},
-		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates,
-			handle: createClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses,
+			host: hostpolicy.ReadNames, handle: listClasses},
+		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass,
+			host: hostpolicy.CreateNames, handle: createClass},
 	}},
 	{"/resource_classes/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames,
-			handle: showClass},
-		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates,
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass,
+			host: hostpolicy.ReadNames, handle: showClass},
+		{method: http.MethodPut, since: wire.ResourceClasses, host: hostpolicy.CreateNames,
 			handle: putClass},
 		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass,
 			handle: deleteClass},
 	}},
 	{"/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames,
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostpolicy.ReadNames,
 			handle: listTraits},
 	}},
 	{"/traits/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames,
+		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostpolicy.ReadNames,
 			handle: showTrait},
-		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates,
+		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostpolicy.CreateNames,
 			handle: putTrait},
 		{method: http.MethodDelete, since: wire.Traits,
 			action: DeleteTrait, handle: deleteTrait},
@@ -166,17 +166,18 @@ var routes = []route{
 				since:  wire.PostAllocations,
 				needs:  sendsJSON,
 				action: ManageAllocations,
-				host:   hostAllocates,
+				host:   hostpolicy.WriteAllocations,
 				handle: postAllocations,
 			},
 		},
 	},
 	{"/allocations/{consumer}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer,
+		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostpolicy.ReadConsumer,
 			handle: showAllocations},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates,
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostpolicy.WriteAllocations,
 			handle: putAllocations},
-		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations},
+		{method: http.MethodDelete, action: DeleteAllocations, host: hostpolicy.WriteAllocations,
+			handle: deleteAllocations},
 	}},
 	{"/allocation_candidates", []endpoint{
 		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates,
@@ -195,9 +196,9 @@ var routes = []route{
 		{method: http.MethodGet, since: wire.ProjectUsages,
 			needs: acceptJSON, handle: showUsages},
 	}},
-	{reshaperPath, []endpoint{
+	{hostpolicy.ReshaperPath, []endpoint{
 		{method: http.MethodPost, since: wire.ReshaperCall,
-			needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape},
+			needs: sendsJSON, action: ReshapeProviders, host: hostpolicy.WriteAllocations, handle: reshape},
 	}},
 }
 

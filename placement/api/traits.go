@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -37,26 +38,26 @@ func listTraits(x *exchange) error {
 }
 
 // traitParameters are the parameters of GET /traits.
-var traitParameters = []queryParameter{
-	{name: "name", text: "startswith:PREFIX or in:TRAIT,TRAIT,…: those of such names."},
-	{name: "associated", text: "Those that a resource provider has, or that none has."},
+var traitParameters = []wire.Parameter{
+	{Name: "name", Text: "startswith:PREFIX or in:TRAIT,TRAIT,…: those of such names."},
+	{Name: "associated", Text: "Those that a resource provider has, or that none has."},
 }
 
 // readTraitQuery reads name=startswith:PREFIX, name=in:A,B and associated=true|false. The result
 // reports whether the query includes a trait. As in Placement, name=OTHER:… includes all.
 func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, error) {
-	q, err := readQuery(raw)
+	q, err := wire.ReadQuery(raw)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range q {
-		if !slices.ContainsFunc(traitParameters, func(known queryParameter) bool { return known.name == p.key }) {
+		if !slices.ContainsFunc(traitParameters, func(known wire.Parameter) bool { return known.Name == p.Key }) {
 			return nil, badRequest("Invalid query string parameters: %q is not a parameter of this call.",
-				shortened(p.key))
+				shortened(p.Key))
 		}
 	}
 	named := func(string) bool { return true }
-	if value, ok := q.last("name"); ok {
+	if value, ok := q.Last("name"); ok {
 		operator, operand, ok := strings.Cut(value, ":")
 		if !ok {
 			return nil, badRequest(
@@ -71,7 +72,7 @@ func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, err
 			named = func(name string) bool { return strings.HasPrefix(name, operand) }
 		}
 	}
-	value, ok := q.last("associated")
+	value, ok := q.Last("associated")
 	if !ok {
 		return func(_ *ledger.Snapshot, name string) bool { return named(name) }, nil
 	}

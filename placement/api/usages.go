@@ -41,38 +41,38 @@ type usageQuery struct {
 }
 
 type usageParameter struct {
-	queryParameter
+	wire.Parameter
 	into func(*usageQuery) *string
 }
 
 // usageParameters are the parameters of GET /usages.
 var usageParameters = [...]usageParameter{
-	{queryParameter{name: "project_id", required: true, text: "The project that owns the consumers."},
+	{wire.Parameter{Name: "project_id", Required: true, Text: "The project that owns the consumers."},
 		func(u *usageQuery) *string { return &u.project }},
-	{queryParameter{name: "user_id", text: "Only consumers of this user."},
+	{wire.Parameter{Name: "user_id", Text: "Only consumers of this user."},
 		func(u *usageQuery) *string { return &u.user }},
-	{queryParameter{name: "consumer_type", origin: origin{since: wire.ConsumerTypes},
-		text: "Only consumers of this type; unknown for those without one, all for one sum of all."},
+	{wire.Parameter{Name: "consumer_type", Origin: wire.Origin{Since: wire.ConsumerTypes},
+		Text: "Only consumers of this type; unknown for those without one, all for one sum of all."},
 		func(u *usageQuery) *string { return &u.consumerType }},
 }
 
-func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
+func readUsageQuery(q wire.Query, v wire.Version) (u usageQuery, err error) {
 	for _, p := range q {
-		known := slices.IndexFunc(usageParameters[:], func(f usageParameter) bool { return f.name == p.key })
-		if known < 0 || !v.Has(usageParameters[known].since) {
-			return u, unknownParameter(p.key, origin{}, v)
+		known := slices.IndexFunc(usageParameters[:], func(f usageParameter) bool { return f.Name == p.Key })
+		if known < 0 || !v.Has(usageParameters[known].Since) {
+			return u, wire.UnknownParameter(p.Key, wire.Origin{}, v)
 		}
 	}
 	for i := range usageParameters {
 		f := &usageParameters[i]
-		value, ok := q.last(f.name)
+		value, ok := q.Last(f.Name)
 		switch n := utf8.RuneCountInString(value); {
-		case !ok && f.required:
-			return u, badRequest("Invalid query string parameters: %s is required.", f.name)
+		case !ok && f.Required:
+			return u, badRequest("Invalid query string parameters: %s is required.", f.Name)
 		case !ok:
 		case n < 1 || n > wire.MaxName:
 			return u, badRequest("Invalid query string parameters: %s must have 1 to %d characters, and has %d.",
-				f.name, wire.MaxName, n)
+				f.Name, wire.MaxName, n)
 		}
 		*f.into(&u) = value
 	}
@@ -99,7 +99,7 @@ func (u *usageQuery) matches(c *ledger.Consumer) bool {
 type usageSum struct {
 	consumerType string
 	consumers    int64
-	classes      []amount // by class name
+	classes      []wire.Amount // by class name
 }
 
 func (s *usageSum) add(c *ledger.Consumer) {
@@ -107,19 +107,19 @@ func (s *usageSum) add(c *ledger.Consumer) {
 	for i := range c.Allocations {
 		a := &c.Allocations[i]
 		at, found := slices.BinarySearchFunc(s.classes, a.Class,
-			func(e amount, class string) int { return cmp.Compare(e.class, class) })
+			func(e wire.Amount, class string) int { return cmp.Compare(e.Class, class) })
 		if !found {
-			s.classes = slices.Insert(s.classes, at, amount{class: a.Class})
+			s.classes = slices.Insert(s.classes, at, wire.Amount{Class: a.Class})
 		}
-		s.classes[at].count += a.Used
+		s.classes[at].Count += a.Used
 	}
 }
 
 // showUsages is GET /usages. Cost: the consumers of the project and the allocations of those that
 // match.
 func showUsages(x *exchange) error {
-	q, bad := readQuery(x.R.URL.RawQuery)
-	project, _ := q.last("project_id")
+	q, bad := wire.ReadQuery(x.R.URL.RawQuery)
+	project, _ := q.Last("project_id")
 	if err := x.authorize(ShowUsages, project); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func showUsages(x *exchange) error {
 			b = strconv.AppendInt(b, sum.consumers, 10)
 		}
 		for _, c := range sum.classes {
-			b = wire.AppendResource(b, c.class, c.count)
+			b = wire.AppendResource(b, c.Class, c.Count)
 		}
 		if x.v.Has(wire.ConsumerTypes) {
 			b = append(b, '}')

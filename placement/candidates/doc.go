@@ -9,6 +9,7 @@
 // a group becomes slots, one for each class of the unsuffixed group and one for each suffixed
 // group, and every tree becomes an anchor: a tree with the sharing providers of its aggregates.
 //
+//	query string ─ ReadURLQuery ─▶ Request, at a microversion and with extensions
 //	Request ─ resolve ─▶ query: names become numbers and sets of providers
 //	query   ─ visit ───▶ the anchors that can matter, those of the rarest condition
 //	anchor  ─ fill ────▶ for each slot the providers that could serve it, with their free capacity

@@ -173,7 +173,7 @@ func listedRowOf(c ledger.Change) listedRow {
 
 // update writes changes of one kind that are UPDATEs of one row each, all that have the same time
 // in one statement. done is false for other kinds.
-func (w *writer) update(changes []ledger.Change) (done bool, err error) {
+func (w *commitWriter) update(changes []ledger.Change) (done bool, err error) {
 	how, ok := listUpdates[reflect.TypeOf(changes[0])]
 	if !ok || len(changes) == 1 || w.store.exclusive {
 		return false, nil
@@ -218,7 +218,7 @@ func (w *writer) update(changes []ledger.Change) (done bool, err error) {
 
 // rowsAtOnce is how many of n rows the next statement has. The numbers are few, as each needs a
 // prepared statement of its own.
-func (w *writer) rowsAtOnce(n int) int {
+func (w *commitWriter) rowsAtOnce(n int) int {
 	if w.store.exclusive {
 		if n >= rowsPerInsert {
 			return rowsPerInsert
@@ -273,7 +273,7 @@ func (t table) fromList(d *sqldb.Dialect) string {
 }
 
 // insertList inserts n rows into a table of a server.
-func (w *writer) insertList(t table, n int, row func(i int, args []any) []any) error {
+func (w *commitWriter) insertList(t table, n int, row func(i int, args []any) []any) error {
 	query := t.fromList(w.store.db.Dialect)
 	for done := 0; done < n; {
 		rows := make([][]any, min(n-done, maxListed))

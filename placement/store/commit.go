@@ -128,7 +128,7 @@ func (s *Store) commitOnce(
 			return false, s.failed(ctx, op, err)
 		}
 	}
-	w := &writer{ctx: ctx, session: s.writer, store: s, token: token}
+	w := &commitWriter{ctx: ctx, session: s.writer, store: s, token: token}
 	if err := w.write(base, changes); err != nil {
 		_ = tx.Rollback() // the transaction has no effect in any case
 		s.dropLost(err)
@@ -241,8 +241,8 @@ func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
 	return explained
 }
 
-// writer writes one commit.
-type writer struct {
+// commitWriter writes one commit.
+type commitWriter struct {
 	ctx     context.Context
 	session *session // in a transaction
 	store   *Store
@@ -251,7 +251,7 @@ type writer struct {
 
 // write begins with the version: other servers wait for its row, and hold nothing
 // meanwhile that this one needs.
-func (w *writer) write(base int64, changes []ledger.Change) error {
+func (w *commitWriter) write(base int64, changes []ledger.Change) error {
 	moved, err := w.exec("UPDATE ledger_version SET version = version + 1 WHERE shard = ? AND version = ?", shard, base)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 	}
 	if w.store.exclusive {
 		for rest := changes; len(rest) > 0; {
-			n := run(rest)
+			n := sameKindPrefix(rest)
 			if err := w.apply(rest[:n]); err != nil {
 				return err
 			}
@@ -274,11 +274,11 @@ func (w *writer) write(base int64, changes []ledger.Change) error {
 			return err
 		}
 	}
-	return w.name(base+1, append([]object{{kind: kindCommit, uuid: w.token}}, objects(changes)...))
+	return w.recordChanges(base+1, append([]object{{kind: kindCommit, uuid: w.token}}, objects(changes)...))
 }
 
-// name writes what the new version changed, and prunes old versions.
-func (w *writer) name(version int64, named []object) error {
+// recordChanges writes what the new version changed, and prunes old versions.
+func (w *commitWriter) recordChanges(version int64, named []object) error {
 	err := w.insert(ledgerChanges, len(named), func(i int, args []any) []any {
 		var uuid any
 		if named[i].uuid != "" {
@@ -313,8 +313,8 @@ var (
 	ledgerHosts = table{"ledger_hosts", "id, kind, name, amount", []columnType{number, number, text, number}}
 )
 
-// run returns the number of changes at the start that are of one kind.
-func run(changes []ledger.Change) int {
+// sameKindPrefix returns the number of changes at the start that are of one kind.
+func sameKindPrefix(changes []ledger.Change) int {
 	kind := reflect.TypeOf(changes[0])
 	for i, c := range changes {
 		if reflect.TypeOf(c) != kind {
@@ -325,7 +325,7 @@ func run(changes []ledger.Change) int {
 }
 
 // apply writes changes that are all of one kind.
-func (w *writer) apply(changes []ledger.Change) error {
+func (w *commitWriter) apply(changes []ledger.Change) error {
 	at := timeArg(w.store.db.Dialect)
 	switch changes[0].(type) {
 	case ledger.InsertAllocation:
@@ -385,7 +385,7 @@ func (w *writer) apply(changes []ledger.Change) error {
 }
 
 // writeOne writes a change of a kind that is not batched.
-func (w *writer) writeOne(change ledger.Change) error {
+func (w *commitWriter) writeOne(change ledger.Change) error {
 	at := timeArg(w.store.db.Dialect)
 	switch c := change.(type) {
 	case ledger.InsertNamed:
@@ -480,12 +480,12 @@ func nullIfZero(id int64) any {
 }
 
 // stmt returns a prepared statement on the connection of the transaction.
-func (w *writer) stmt(query string) (*sql.Stmt, error) {
+func (w *commitWriter) stmt(query string) (*sql.Stmt, error) {
 	return w.session.prepared(w.ctx, query)
 }
 
 // exec runs a statement and returns the number of changed rows.
-func (w *writer) exec(query string, args ...any) (int64, error) {
+func (w *commitWriter) exec(query string, args ...any) (int64, error) {
 	stmt, err := w.stmt(query)
 	if err != nil {
 		return 0, err
@@ -499,7 +499,7 @@ func (w *writer) exec(query string, args ...any) (int64, error) {
 
 // execOne runs a statement that must change one row; otherwise the rows differ from
 // the ledger's.
-func (w *writer) execOne(query string, args ...any) error {
+func (w *commitWriter) execOne(query string, args ...any) error {
 	n, err := w.exec(query, args...)
 	if err == nil && n != 1 {
 		err = fmt.Errorf(
@@ -510,7 +510,7 @@ func (w *writer) execOne(query string, args ...any) error {
 }
 
 // insert inserts n rows, many in each statement.
-func (w *writer) insert(t table, n int, row func(i int, args []any) []any) error {
+func (w *commitWriter) insert(t table, n int, row func(i int, args []any) []any) error {
 	if !w.store.exclusive && n > 1 {
 		return w.insertList(t, n, row)
 	}
@@ -532,7 +532,7 @@ func (w *writer) insert(t table, n int, row func(i int, args []any) []any) error
 
 // deleteKeys runs a DELETE by keys, many in each statement. If there are fewer keys than a
 // statement has, the last one stands in it several times.
-func (w *writer) deleteKeys(head string, n int, key func(int) any) error {
+func (w *commitWriter) deleteKeys(head string, n int, key func(int) any) error {
 	for done := 0; done < n; {
 		size := w.rowsAtOnce(n - done)
 		args := make([]any, size)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package wire holds what goes over the wire between a client of the Placement API and its server:
-// the microversions and what each of them changed, the headers, the error codes, and every request
-// and response body.
+// the microversions and what each of them changed, the headers, the error codes, query strings, and
+// every request and response body.
 //
 // A body is defined once. A client encodes requests and decodes responses with encoding/json
 // through the struct tags; the server decodes requests with the strict Decode functions here, which

@@ -2,6 +2,8 @@
 
 package wire
 
+import "strings"
+
 // RequestedExtensions is the feature of the microversion from which on a client is granted the
 // extensions that it asks for. None brought them, for OpenStack's Placement has none: they belong
 // to the one that was the newest when they came, so that a newer one takes them from no client.
@@ -11,11 +13,11 @@ const RequestedExtensions = AnyTraits
 // in HeaderExtensions, from RequestedExtensions on; an operator grants them to all with [placement]
 // extensions.
 //
-// To add an extension: a name here; what it changes, mostly a parameter in placement/api's
-// candidates_query.go with the name as its origin; a row in TestCandidatesExtensions, and in
+// To add an extension: a name here; what it changes, mostly a parameter in placement/candidates'
+// url_query.go with the name as its origin; a row in TestCandidatesExtensions, and in
 // TestCandidatesQueryExtensions and sound, by which its parser is fuzzed, if it has a parameter;
-// docs/placement-extensions.md and the doc.go of placement/api; CHANGELOG.md. The set of them in
-// placement/api has a bit for each, and does not compile if there are more.
+// docs/placement-extensions.md and the doc.go of placement/api; CHANGELOG.md. ExtensionSet has a bit
+// for each, and does not compile if there are more.
 const (
 	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree,
 	// wherever the resources are.
@@ -32,3 +34,45 @@ const (
 
 // Extensions are all extensions. Their place is that of their bit in a set of them.
 var Extensions = [...]string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate, ExtResourceless}
+
+// ExtensionSet is a set of extensions: a bit for each of Extensions.
+type ExtensionSet uint8
+
+// AllExtensions is the set of all. It does not compile if the type has too few bits for them.
+const AllExtensions ExtensionSet = 1<<len(Extensions) - 1
+
+// Has reports whether the set has an extension.
+func (e ExtensionSet) Has(name string) bool {
+	for i, known := range Extensions {
+		if known == name {
+			return e&(1<<i) != 0
+		}
+	}
+	return false
+}
+
+// String has the names of the extensions, separated by commas.
+func (e ExtensionSet) String() string {
+	var names []string
+	for i, known := range Extensions {
+		if e&(1<<i) != 0 {
+			names = append(names, known)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// ReadExtensions reads the values of HeaderExtensions. Unknown names are ignored.
+func ReadExtensions(values []string) (e ExtensionSet) {
+	for _, value := range values {
+		for name := range strings.SplitSeq(value, ",") {
+			name = strings.TrimSpace(name)
+			for i, known := range Extensions {
+				if strings.EqualFold(name, known) {
+					e |= 1 << i
+				}
+			}
+		}
+	}
+	return e
+}

@@ -1,71 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package candidates
 
 import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/placement/candidates"
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// candidatesQuery is the query of GET /allocation_candidates.
-type candidatesQuery struct {
-	candidates.Request
-	limit int64 // 0: none
+// URLQuery is the query of GET /allocation_candidates.
+type URLQuery struct {
+	Request
+	Limit int64 // 0: none
 }
 
 // groupParameters are the parameters of each request group. In a query, the name
 // is followed by the suffix of the group.
 var groupParameters = [...]struct {
-	queryParameter
+	wire.Parameter
 	values func(*groupValues) *[]string
 }{
-	{queryParameter{name: "resources", grouped: true, origin: origin{since: wire.AllocationCandidates},
-		text: "CLASS:AMOUNT,…: what the group needs."},
+	{wire.Parameter{Name: "resources", Grouped: true, Origin: wire.Origin{Since: wire.AllocationCandidates},
+		Text: "CLASS:AMOUNT,…: what the group needs."},
 		func(g *groupValues) *[]string { return &g.resources }},
-	{queryParameter{name: "required", grouped: true, origin: origin{since: wire.CandidatesRequired},
-		repeated: wire.AnyTraits, text: textRequired},
+	{wire.Parameter{Name: "required", Grouped: true, Origin: wire.Origin{Since: wire.CandidatesRequired},
+		Repeated: wire.AnyTraits, Text: wire.TextRequired},
 		func(g *groupValues) *[]string { return &g.required }},
-	{queryParameter{name: "member_of", grouped: true, origin: origin{since: wire.CandidatesMemberOf},
-		repeated: wire.RepeatedMemberOf, text: textMemberOf},
+	{wire.Parameter{Name: "member_of", Grouped: true, Origin: wire.Origin{Since: wire.CandidatesMemberOf},
+		Repeated: wire.RepeatedMemberOf, Text: wire.TextMemberOf},
 		func(g *groupValues) *[]string { return &g.memberOf }},
-	{queryParameter{name: "in_tree", grouped: true, origin: origin{since: wire.CandidatesInTree},
-		text: "Those in the tree that has this resource provider."},
+	{wire.Parameter{Name: "in_tree", Grouped: true, Origin: wire.Origin{Since: wire.CandidatesInTree},
+		Text: "Those in the tree that has this resource provider."},
 		func(g *groupValues) *[]string { return &g.inTree }},
 }
 
 // wideParameters are the parameters of the whole request.
 var wideParameters = [...]struct {
-	queryParameter
-	values func(*candidatesValues) *[]string
+	wire.Parameter
+	values func(*queryValues) *[]string
 }{
-	{queryParameter{name: "limit", origin: origin{since: wire.CandidatesLimit}, text: "At most this many candidates."},
-		func(c *candidatesValues) *[]string { return &c.limit }},
-	{queryParameter{name: "group_policy", origin: origin{since: wire.GranularGroups},
-		text: "Whether groups with suffixes are served by different resource providers. Required if there are " +
+	{wire.Parameter{Name: "limit", Origin: wire.Origin{Since: wire.CandidatesLimit},
+		Text: "At most this many candidates."},
+		func(c *queryValues) *[]string { return &c.limit }},
+	{wire.Parameter{Name: "group_policy", Origin: wire.Origin{Since: wire.GranularGroups},
+		Text: "Whether groups with suffixes are served by different resource providers. Required if there are " +
 			"several, unless the extension group_policy is granted."},
-		func(c *candidatesValues) *[]string { return &c.groupPolicy }},
-	{queryParameter{name: "root_required", origin: origin{since: wire.RootRequired},
-		text: "TRAIT,!TRAIT,…: traits that the root of the tree has, or not."},
-		func(c *candidatesValues) *[]string { return &c.rootRequired }},
-	{queryParameter{name: "same_subtree", origin: origin{since: wire.SameSubtree}, repeated: wire.SameSubtree,
-		text: "_SUFFIX,_SUFFIX,…: one of the resource providers that serve these groups is the ancestor of the " +
+		func(c *queryValues) *[]string { return &c.groupPolicy }},
+	{wire.Parameter{Name: "root_required", Origin: wire.Origin{Since: wire.RootRequired},
+		Text: "TRAIT,!TRAIT,…: traits that the root of the tree has, or not."},
+		func(c *queryValues) *[]string { return &c.rootRequired }},
+	{wire.Parameter{Name: "same_subtree", Origin: wire.Origin{Since: wire.SameSubtree}, Repeated: wire.SameSubtree,
+		Text: "_SUFFIX,_SUFFIX,…: one of the resource providers that serve these groups is the ancestor of the " +
 			"others, or the same."},
-		func(c *candidatesValues) *[]string { return &c.sameSubtree }},
-	{queryParameter{name: "root_member_of", origin: origin{extension: wire.ExtRootMemberOf},
-		repeated: wire.RepeatedMemberOf, text: "As member_of, of the root of the tree."},
-		func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
-	{queryParameter{name: "isolate", origin: origin{extension: wire.ExtIsolate}, repeated: wire.GranularGroups,
-		text: "_SUFFIX,_SUFFIX,…: groups whose resource providers serve no other group."},
-		func(c *candidatesValues) *[]string { return &c.isolate }},
+		func(c *queryValues) *[]string { return &c.sameSubtree }},
+	{wire.Parameter{Name: "root_member_of", Origin: wire.Origin{Extension: wire.ExtRootMemberOf},
+		Repeated: wire.RepeatedMemberOf, Text: "As member_of, of the root of the tree."},
+		func(c *queryValues) *[]string { return &c.rootMemberOf }},
+	{wire.Parameter{Name: "isolate", Origin: wire.Origin{Extension: wire.ExtIsolate}, Repeated: wire.GranularGroups,
+		Text: "_SUFFIX,_SUFFIX,…: groups whose resource providers serve no other group."},
+		func(c *queryValues) *[]string { return &c.isolate }},
 }
 
-// candidatesValues are the unparsed values of a query, by parameter.
-type candidatesValues struct {
+// URLParameters are the parameters of GET /allocation_candidates.
+func URLParameters() (all []wire.Parameter) {
+	for i := range groupParameters {
+		all = append(all, groupParameters[i].Parameter)
+	}
+	for i := range wideParameters {
+		all = append(all, wideParameters[i].Parameter)
+	}
+	return all
+}
+
+// queryValues are the unparsed values of a query, by parameter.
+type queryValues struct {
 	limit, groupPolicy, rootRequired, sameSubtree, rootMemberOf, isolate []string
 
 	groups []groupValues  // in the order in which their suffixes appear
@@ -77,19 +88,20 @@ type groupValues struct {
 	resources, required, memberOf, inTree []string
 }
 
-// readCandidatesQuery reads a query string at a microversion and with extensions. The order of the
-// checks is Placement's, so that a query with two errors gets the same error code.
+// ReadURLQuery reads a query string at a microversion and with extensions. The order of the
+// checks is Placement's, so that a query with two errors gets the same error code. The error is a
+// *wire.QueryError.
 //
 // Cost: linear in the length of the query.
-func readCandidatesQuery(raw string, v wire.Version, ext extensions) (cq candidatesQuery, err error) {
-	values, err := sortCandidatesQuery(raw, v, ext)
+func ReadURLQuery(raw string, v wire.Version, ext wire.ExtensionSet) (cq URLQuery, err error) {
+	values, err := sortQuery(raw, v, ext)
 	if err != nil {
 		return cq, err
 	}
 	if err := cq.readWide(values, v); err != nil {
 		return cq, err
 	}
-	cq.Groups = make([]candidates.Group, len(values.groups))
+	cq.Groups = make([]Group, len(values.groups))
 	for i := range values.groups {
 		if err := readGroup(&values.groups[i], v, &cq.Groups[i]); err != nil {
 			return cq, err
@@ -98,58 +110,58 @@ func readCandidatesQuery(raw string, v wire.Version, ext extensions) (cq candida
 	if err := cq.check(values, v, ext); err != nil {
 		return cq, err
 	}
-	cq.Flat, cq.Resourceless = !v.Has(wire.NestedCandidates), ext.has(wire.ExtResourceless)
+	cq.Flat, cq.Resourceless = !v.Has(wire.NestedCandidates), ext.Has(wire.ExtResourceless)
 	return cq, nil
 }
 
-// sortCandidatesQuery groups the parameters, and runs the checks of single values.
-func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidatesValues, error) {
-	q, err := readQuery(raw)
+// sortQuery groups the parameters, and runs the checks of single values.
+func sortQuery(raw string, v wire.Version, ext wire.ExtensionSet) (*queryValues, error) {
+	q, err := wire.ReadQuery(raw)
 	if err != nil {
 		return nil, err
 	}
-	c := &candidatesValues{at: map[string]int{}}
+	c := &queryValues{at: map[string]int{}}
 	for i := range q {
-		values := c.valuesOf(q[i].key, v, ext)
+		values := c.valuesOf(q[i].Key, v, ext)
 		if values == nil {
-			return nil, unknownParameter(q[i].key, wideOrigin(q[i].key), v)
+			return nil, wire.UnknownParameter(q[i].Key, wideOrigin(q[i].Key), v)
 		}
-		*values = append(*values, q[i].value)
+		*values = append(*values, q[i].Value)
 	}
 	if !v.Has(wire.GranularGroups) && (len(c.groups) == 0 || c.groups[0].resources == nil) {
-		return nil, badRequest("Invalid query string parameters: 'resources' is a required property.")
+		return nil, wire.BadQuery("Invalid query string parameters: 'resources' is a required property.")
 	}
 	// Of several values, Placement checks the form of the last and uses the first.
 	for i, limit := range c.limit {
 		if (i == 0 || i == len(c.limit)-1) && !isPositive(limit) {
-			return nil, badRequest(
+			return nil, wire.BadQuery(
 				"Invalid query string parameters: limit must be a whole number of at least 1. Got: %s.",
-				shortened(limit))
+				jsonkit.Shortened(limit))
 		}
 	}
 	if n := len(c.groupPolicy); n > 0 && c.groupPolicy[n-1] != "none" && c.groupPolicy[n-1] != "isolate" {
-		return nil, badRequest("Invalid query string parameters: group_policy must be none or isolate. Got: %s.",
-			shortened(c.groupPolicy[n-1]))
+		return nil, wire.BadQuery("Invalid query string parameters: group_policy must be none or isolate. Got: %s.",
+			jsonkit.Shortened(c.groupPolicy[n-1]))
 	}
 	return c, nil
 }
 
 // valuesOf returns the list for the values of a parameter; nil for an unknown parameter.
-func (c *candidatesValues) valuesOf(key string, v wire.Version, ext extensions) *[]string {
+func (c *queryValues) valuesOf(key string, v wire.Version, ext wire.ExtensionSet) *[]string {
 	for i := range wideParameters {
 		p := &wideParameters[i]
-		if p.name != key {
+		if p.Name != key {
 			continue
 		}
-		if !p.existsAt(v, func() extensions { return ext }) {
+		if !p.ExistsAt(v, func() wire.ExtensionSet { return ext }) {
 			return nil
 		}
 		return p.values(c)
 	}
 	for i := range groupParameters {
 		p := &groupParameters[i]
-		suffix, ok := strings.CutPrefix(key, p.name)
-		if !ok || !v.Has(p.since) || suffix != "" && !isSuffix(suffix, v) {
+		suffix, ok := strings.CutPrefix(key, p.Name)
+		if !ok || !v.Has(p.Since) || suffix != "" && !isSuffix(suffix, v) {
 			continue
 		}
 		at, ok := c.at[suffix]
@@ -164,13 +176,13 @@ func (c *candidatesValues) valuesOf(key string, v wire.Version, ext extensions) 
 }
 
 // wideOrigin is what introduced a parameter of the whole request; nothing for an unknown one.
-func wideOrigin(key string) origin {
+func wideOrigin(key string) wire.Origin {
 	for i := range wideParameters {
-		if wideParameters[i].name == key {
-			return wideParameters[i].origin
+		if wideParameters[i].Name == key {
+			return wideParameters[i].Origin
 		}
 	}
-	return origin{}
+	return wire.Origin{}
 }
 
 // isSuffix reports whether s can be the suffix of a granular group: a number from 1.25, almost any
@@ -199,12 +211,12 @@ func isPositive(s string) bool {
 }
 
 // readWide reads the parameters of the whole request.
-func (cq *candidatesQuery) readWide(c *candidatesValues, v wire.Version) (err error) {
+func (cq *URLQuery) readWide(c *queryValues, v wire.Version) (err error) {
 	if len(c.limit) > 0 {
-		cq.limit, _ = wire.ParseInt(c.limit[0])
+		cq.Limit, _ = wire.ParseInt(c.limit[0])
 	}
 	if len(c.groupPolicy) > 0 && c.groupPolicy[0] == "isolate" {
-		cq.GroupPolicy = candidates.Isolate
+		cq.GroupPolicy = Isolate
 	}
 	if err := cq.readRootRequired(c.rootRequired, v); err != nil {
 		return err
@@ -217,10 +229,11 @@ func (cq *candidatesQuery) readWide(c *candidatesValues, v wire.Version) (err er
 		cq.SameSubtree = append(cq.SameSubtree, set)
 	}
 	if len(c.rootMemberOf) > 0 {
-		if cq.Root.MemberOf, cq.Root.NotMemberOf, err = readMemberOf(c.rootMemberOf, "root_member_of", v); err != nil {
+		cq.Root.MemberOf, cq.Root.NotMemberOf, err = wire.ReadMemberOf(c.rootMemberOf, "root_member_of", v)
+		if err != nil {
 			return err
 		}
-		cq.Root.MemberOf, cq.Root.NotMemberOf = uniqueSets(cq.Root.MemberOf), unique(cq.Root.NotMemberOf)
+		cq.Root.MemberOf, cq.Root.NotMemberOf = wire.UniqueSets(cq.Root.MemberOf), wire.Unique(cq.Root.NotMemberOf)
 	}
 	for _, value := range c.isolate {
 		set, err := readSuffixes("isolate", value)
@@ -229,44 +242,44 @@ func (cq *candidatesQuery) readWide(c *candidatesValues, v wire.Version) (err er
 		}
 		cq.Isolate = append(cq.Isolate, set...)
 	}
-	cq.SameSubtree, cq.Isolate = uniqueSets(cq.SameSubtree), unique(cq.Isolate)
+	cq.SameSubtree, cq.Isolate = wire.UniqueSets(cq.SameSubtree), wire.Unique(cq.Isolate)
 	return nil
 }
 
 // readRootRequired reads root_required: as required, but once, and without "in:".
-func (cq *candidatesQuery) readRootRequired(values []string, v wire.Version) error {
+func (cq *URLQuery) readRootRequired(values []string, v wire.Version) error {
 	if len(values) == 0 {
 		return nil
 	}
 	if len(values) > 1 {
-		f := badRequest("Query parameter 'root_required' may be specified only once.")
-		f.Code = string(wire.CodeDuplicateQueryKey)
+		f := wire.BadQuery("Query parameter 'root_required' may be specified only once.")
+		f.Code = wire.CodeDuplicateQueryKey
 		return f
 	}
 	if strings.HasPrefix(values[0], "in:") {
-		return badRequest(
+		return wire.BadQuery(
 			"Invalid query string parameters: root_required does not support the format "+
-				"'in:HW_CPU_X86_VMX,CUSTOM_MAGIC'. Got: %s.", shortened(values[0]))
+				"'in:HW_CPU_X86_VMX,CUSTOM_MAGIC'. Got: %s.", jsonkit.Shortened(values[0]))
 	}
-	required, forbidden, err := readRequired(values, v)
+	required, forbidden, err := wire.ReadRequired(values, v)
 	if err != nil {
 		return err
 	}
 	if conflicts := conflicting(required, forbidden); len(conflicts) > 0 {
 		return badValue("Conflicting required and forbidden traits found in root_required: %s.",
-			shortened(strings.Join(conflicts, ", ")))
+			jsonkit.Shortened(strings.Join(conflicts, ", ")))
 	}
 	for _, set := range required {
 		cq.Root.Required = append(cq.Root.Required, set...)
 	}
-	cq.Root.Required, cq.Root.Forbidden = unique(cq.Root.Required), unique(forbidden)
+	cq.Root.Required, cq.Root.Forbidden = wire.Unique(cq.Root.Required), wire.Unique(forbidden)
 	return nil
 }
 
 // badValue is the error for a value of the right form.
-func badValue(format string, args ...any) *osapi.Error {
-	f := badRequest(format, args...)
-	f.Code = string(wire.CodeBadQueryValue)
+func badValue(format string, args ...any) *wire.QueryError {
+	f := wire.BadQuery(format, args...)
+	f.Code = wire.CodeBadQueryValue
 	return f
 }
 
@@ -278,79 +291,49 @@ func readSuffixes(key, value string) ([]string, error) {
 			return nil, badValue("Empty string (unsuffixed group) can not be specified in `%s`.", key)
 		}
 	}
-	return unique(list), nil
-}
-
-// unique removes duplicates from a list.
-func unique(list []string) []string {
-	if len(list) < 2 {
-		return list
-	}
-	seen := make(map[string]struct{}, len(list))
-	return slices.DeleteFunc(list, func(s string) bool {
-		_, again := seen[s]
-		seen[s] = struct{}{}
-		return again
-	})
-}
-
-// uniqueSets removes duplicate sets, and duplicates in sets: the search checks them all for each
-// provider.
-func uniqueSets(sets [][]string) [][]string {
-	for i := range sets {
-		sets[i] = unique(sets[i])
-	}
-	if len(sets) < 2 {
-		return sets
-	}
-	seen := make(map[string]struct{}, len(sets))
-	return slices.DeleteFunc(sets, func(set []string) bool {
-		key := strings.Join(set, ",")
-		_, again := seen[key]
-		seen[key] = struct{}{}
-		return again
-	})
+	return wire.Unique(list), nil
 }
 
 // readGroup reads the parameters of one group.
-func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err error) {
+func readGroup(values *groupValues, v wire.Version, g *Group) (err error) {
 	g.Suffix = values.suffix
 	for _, value := range values.resources { // all must be valid; the last one counts
-		amounts, err := readResources(value)
+		amounts, err := wire.ReadResources(value)
 		if err != nil {
 			return err
 		}
-		g.Resources = make([]candidates.Resource, len(amounts))
+		g.Resources = make([]Resource, len(amounts))
 		for i, a := range amounts {
-			g.Resources[i] = candidates.Resource{Class: a.class, Amount: a.count}
+			g.Resources[i] = Resource{Class: a.Class, Amount: a.Count}
 		}
 	}
 	if required := values.required; len(required) > 0 {
 		if !v.Has(wire.AnyTraits) {
 			required = required[len(required)-1:]
 		}
-		if g.Required, g.Forbidden, err = readRequired(required, v); err != nil {
+		if g.Required, g.Forbidden, err = wire.ReadRequired(required, v); err != nil {
 			return err
 		}
-		g.Required, g.Forbidden = uniqueSets(g.Required), unique(g.Forbidden)
+		g.Required, g.Forbidden = wire.UniqueSets(g.Required), wire.Unique(g.Forbidden)
 	}
 	if len(values.memberOf) > 0 {
-		if g.MemberOf, g.NotMemberOf, err = readMemberOf(values.memberOf, "member_of"+values.suffix, v); err != nil {
+		g.MemberOf, g.NotMemberOf, err = wire.ReadMemberOf(values.memberOf, "member_of"+values.suffix, v)
+		if err != nil {
 			return err
 		}
-		g.MemberOf, g.NotMemberOf = uniqueSets(g.MemberOf), unique(g.NotMemberOf)
+		g.MemberOf, g.NotMemberOf = wire.UniqueSets(g.MemberOf), wire.Unique(g.NotMemberOf)
 	}
 	for _, value := range values.inTree {
 		if g.InTree = strings.TrimSpace(value); !providertree.IsUUID(g.InTree) {
-			return badRequest("Invalid query string parameters: in_tree%s must be a UUID. Got: %s.",
-				values.suffix, shortened(value))
+			return wire.BadQuery("Invalid query string parameters: in_tree%s must be a UUID. Got: %s.",
+				values.suffix, jsonkit.Shortened(value))
 		}
 	}
 	return nil
 }
 
 // check checks the groups together.
-func (cq *candidatesQuery) check(c *candidatesValues, v wire.Version, ext extensions) error {
+func (cq *URLQuery) check(c *queryValues, v wire.Version, ext wire.ExtensionSet) error {
 	if v.Has(wire.SameSubtree) {
 		if err := cq.checkResourceless(c, ext); err != nil {
 			return err
@@ -361,33 +344,33 @@ func (cq *candidatesQuery) check(c *candidatesValues, v wire.Version, ext extens
 	for i := range cq.Groups {
 		g := &cq.Groups[i]
 		if conflicts := conflicting(g.Required, g.Forbidden); len(conflicts) > 0 {
-			return badRequest(
+			return wire.BadQuery(
 				"Conflicting required and forbidden traits found in the following traits keys: required%s: (%s).",
-				g.Suffix, shortened(strings.Join(conflicts, ", ")))
+				g.Suffix, jsonkit.Shortened(strings.Join(conflicts, ", ")))
 		}
 	}
 	return cq.checkPolicy(c, ext)
 }
 
 // checkOrphans is the rule before 1.36: every group has resources.
-func (cq *candidatesQuery) checkOrphans() error {
+func (cq *URLQuery) checkOrphans() error {
 	if len(cq.Groups) == 0 {
-		return badRequest("At least one request group (`resources` or `resources{$S}`) is required.")
+		return wire.BadQuery("At least one request group (`resources` or `resources{$S}`) is required.")
 	}
 	for i := range cq.Groups {
 		g := &cq.Groups[i]
 		switch {
 		case len(g.Resources) > 0:
 		case len(g.Required) > 0:
-			return badRequest(
+			return wire.BadQuery(
 				"All traits parameters must be associated with resources. Found the following orphaned traits keys: "+
 					"required%s.", g.Suffix)
 		case len(g.MemberOf)+len(g.NotMemberOf) > 0:
-			return badRequest(
+			return wire.BadQuery(
 				"All member_of parameters must be associated with resources. Found the following orphaned member_of "+
 					"keys: member_of%s.", g.Suffix)
 		default:
-			return badRequest("All request groups must specify resources; the group with the suffix %q has none.",
+			return wire.BadQuery("All request groups must specify resources; the group with the suffix %q has none.",
 				g.Suffix)
 		}
 	}
@@ -397,11 +380,11 @@ func (cq *candidatesQuery) checkOrphans() error {
 // checkResourceless are the rules from 1.36 on: a group without resources must be in a
 // same_subtree, and same_subtree must name groups. The unsuffixed group, which same_subtree cannot
 // name, has resources, unless an extension makes them optional.
-func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions) error {
-	resources := slices.ContainsFunc(cq.Groups, func(g candidates.Group) bool { return len(g.Resources) > 0 })
+func (cq *URLQuery) checkResourceless(c *queryValues, ext wire.ExtensionSet) error {
+	resources := slices.ContainsFunc(cq.Groups, func(g Group) bool { return len(g.Resources) > 0 })
 	if !resources {
-		f := badRequest("There must be at least one resources or resources[$S] parameter.")
-		f.Code = string(wire.CodeMissingQueryValue)
+		f := wire.BadQuery("There must be at least one resources or resources[$S] parameter.")
+		f.Code = wire.CodeMissingQueryValue
 		return f
 	}
 	related := map[string]bool{}
@@ -413,7 +396,7 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 	for i := range cq.Groups {
 		g := &cq.Groups[i]
 		switch {
-		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.has(wire.ExtResourceless):
+		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.Has(wire.ExtResourceless):
 		case g.Suffix == "":
 			return badValue(
 				"The group without a suffix has no resources, which is an extension: "+
@@ -435,11 +418,11 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 }
 
 // checkSuffixes returns an error unless groups with the suffixes exist.
-func (c *candidatesValues) checkSuffixes(key string, suffixes []string) error {
+func (c *queryValues) checkSuffixes(key string, suffixes []string) error {
 	for _, suffix := range suffixes {
 		if _, ok := c.at[suffix]; !ok {
 			return badValue("Real suffixes should be specified in `%s`: no group has the suffix %q.",
-				key, shortened(suffix))
+				key, jsonkit.Shortened(suffix))
 		}
 	}
 	return nil
@@ -447,7 +430,7 @@ func (c *candidatesValues) checkSuffixes(key string, suffixes []string) error {
 
 // checkPolicy checks that a request with several suffixed groups has a group_policy, unless an
 // extension makes it optional.
-func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) error {
+func (cq *URLQuery) checkPolicy(c *queryValues, ext wire.ExtensionSet) error {
 	given := len(c.groupPolicy) > 0 && c.groupPolicy[0] != ""
 	if len(c.isolate) > 0 {
 		if len(c.groupPolicy) > 0 {
@@ -461,8 +444,8 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 	if _, ok := c.at[""]; ok {
 		suffixed--
 	}
-	if suffixed > 1 && !given && !ext.has(wire.ExtGroupPolicy) {
-		return badRequest(
+	if suffixed > 1 && !given && !ext.Has(wire.ExtGroupPolicy) {
+		return wire.BadQuery(
 			"The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter. " +
 				"Add group_policy=none or group_policy=isolate.")
 	}

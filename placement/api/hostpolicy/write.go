@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package hostpolicy
 
 import (
 	"errors"
@@ -11,17 +11,17 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// guarded adds to a transaction of a host the check of what it touched, before and after: nothing
+// Guarded adds to a transaction of a host the check of what it touched, before and after: nothing
 // is committed that a host may not do, whichever call asked for it. Errors that say something
 // about others are replaced.
-func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
+func (h *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
-		w := hostWrite{
-			hostRequest: h, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{},
+		w := write{
+			Request: h, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{},
 			beside: map[string]bool{}, sizes: map[string]treeSize{},
 			reclaims: map[int64]bool{},
 		}
-		if h.x.Route == providersPath {
+		if h.x.Route == ProvidersPath {
 			taken, err := h.reclaimUUIDs(tx)
 			if err != nil {
 				return err
@@ -39,17 +39,17 @@ func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error 
 		// A host that writes again what a consumer has must not keep others from writing theirs.
 		tx.LeaveUnchanged(func(p *ledger.Provider) bool { return !w.owns(w.before, p) })
 		if err := fn(tx); err != nil {
-			return w.hideForeign(err)
+			return w.redact(err)
 		}
 		return w.check(tx.Touched())
 	}
 }
 
-// mayName refuses a request of a host that names what belongs to others, before anything is looked
+// MayName refuses a request of a host that names what belongs to others, before anything is looked
 // up: the answer must not depend on what their providers have. Of these, a request can name only
 // what a consumer of the host holds there. Providers that do not exist are left to the transaction.
 // A nil h (no host) allows everything.
-func (h *hostRequest) mayName(
+func (h *Request) MayName(
 	s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations,
 ) error {
 	if h == nil {
@@ -85,9 +85,9 @@ func (h *hostRequest) mayName(
 	return nil
 }
 
-// hostWrite judges one transaction of a host. It trusts nothing but the state before and after.
-type hostWrite struct {
-	*hostRequest
+// write judges one transaction of a host. It trusts nothing but the state before and after.
+type write struct {
+	*Request
 	tx            *ledger.Tx
 	before, after *ledger.Snapshot
 	// roots are the answers about roots before: whose they are.
@@ -103,8 +103,8 @@ type hostWrite struct {
 	elsewhere int
 }
 
-// hideForeign replaces an error about what the host may not read by one that says nothing of it.
-func (w *hostWrite) hideForeign(err error) error {
+// redact replaces an error about what the host may not read by one that says nothing of it.
+func (w *write) redact(err error) error {
 	var refused *ledger.Error
 	if !errors.As(err, &refused) {
 		return err
@@ -118,7 +118,7 @@ func (w *hostWrite) hideForeign(err error) error {
 	case refused.Kind == ledger.DuplicateName && w.id.HasProvider(refused.Name):
 		return err // it says of the other provider only that it has the name
 	case refused.Kind == ledger.DuplicateName:
-		return w.refuse(HostTree, "the name %s is not this host's", shortened(refused.Name))
+		return w.refuse(ActionTree, "the name %s is not this host's", shortened(refused.Name))
 	case refused.Provider != "":
 		if p, ok := w.before.Provider(refused.Provider); ok && !w.owns(w.before, p) {
 			return w.refuseProvider(refused.Provider)
@@ -129,23 +129,23 @@ func (w *hostWrite) hideForeign(err error) error {
 
 // check returns a refusal if the transaction touched what the host may not. Cost: what it touched,
 // and a look at all roots if it made one.
-func (w *hostWrite) check(t ledger.Touched) error {
+func (w *write) check(t ledger.Touched) error {
 	for _, e := range t.Classes {
 		if e.Before != nil {
-			return w.refuse(HostNames,
+			return w.refuse(ActionNames,
 				"a host removes and renames no resource classes; use the credential of a user with the role "+
 					"service or admin")
 		}
 	}
 	for _, e := range t.Traits {
 		if e.Before != nil {
-			return w.refuse(HostNames,
+			return w.refuse(ActionNames,
 				"a host removes no traits; use the credential of a user with the role service or admin")
 		}
 	}
-	bounds := &w.x.api.bounds
+	bounds := &w.policy.bounds
 	if made := len(t.Classes) + len(t.Traits); made > 0 && bounds.names.spend(w.id.Name, made) > 0 {
-		return w.refuse(HostNames,
+		return w.refuse(ActionNames,
 			"it has created very many traits and resource classes; it can create %d more an hour", perHour(namesEvery))
 	}
 	for _, e := range t.Consumers {
@@ -159,7 +159,7 @@ func (w *hostWrite) check(t ledger.Touched) error {
 		}
 	}
 	if w.elsewhere > 0 && bounds.heals.spend(w.id.Name, w.elsewhere) > 0 {
-		return w.refuse(HostAllocations,
+		return w.refuse(ActionAllocations,
 			"it has given allocations to very many consumers, or changed those of very many that hold something "+
 				"elsewhere; it can do %d more an hour",
 			perHour(healsEvery))
@@ -168,7 +168,7 @@ func (w *hostWrite) check(t ledger.Touched) error {
 }
 
 // checkProvider checks the change of a provider.
-func (w *hostWrite) checkProvider(e ledger.Edit[ledger.Provider]) error {
+func (w *write) checkProvider(e ledger.Edit[ledger.Provider]) error {
 	was, is := e.Before, e.After
 	if was != nil && w.reclaims[was.ID] {
 		return nil
@@ -186,16 +186,17 @@ func (w *hostWrite) checkProvider(e ledger.Edit[ledger.Provider]) error {
 	}
 	if !w.owns(w.after, is) {
 		if is.Parent == "" && w.id.HasName(is.Name) {
-			return w.refuse(HostTree,
+			return w.refuse(ActionTree,
 				"the certificate of the host is for the compute nodes %s, and not for %s; enrol the host for that node",
 				w.id.Nodes, shortened(is.UUID))
 		}
 		if was == nil {
-			return w.refuse(HostTree,
+			return w.refuse(ActionTree,
 				"a host makes root providers with its own name only, and providers below those; %s would be neither",
 				shortened(is.UUID))
 		}
-		return w.refuse(HostTree, "resource provider %s would be in no tree of this host any more", shortened(is.UUID))
+		return w.refuse(ActionTree, "resource provider %s would be in no tree of this host any more",
+			shortened(is.UUID))
 	}
 	if was == nil || was.Parent != is.Parent || was.Name != is.Name {
 		if err := w.checkPlace(was, is); err != nil {
@@ -206,9 +207,9 @@ func (w *hostWrite) checkProvider(e ledger.Edit[ledger.Provider]) error {
 		return err
 	}
 	if is.HasTrait(providertree.TraitSharesViaAggregate) &&
-		(was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.allowed(HostSharing) {
+		(was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.allowed(ActionSharing) {
 		return w.refuse(
-			HostSharing,
+			ActionSharing,
 			"a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it "+
 				"by this rule",
 			providertree.TraitSharesViaAggregate,
@@ -218,21 +219,21 @@ func (w *hostWrite) checkProvider(e ledger.Edit[ledger.Provider]) error {
 }
 
 // checkPlace checks where a provider is, and its name, if these are new.
-func (w *hostWrite) checkPlace(was, is *ledger.Provider) error {
+func (w *write) checkPlace(was, is *ledger.Provider) error {
 	if is.Parent != "" {
 		if (was == nil || was.Name != is.Name) && !w.id.HasProvider(is.Name) {
 			return w.refuse(
-				HostTree,
+				ActionTree,
 				"the name of a provider below a host's root begins with the name of the host and a character such "+
 					"as _ or :, and %s does not",
 				shortened(is.Name),
 			)
 		}
-		if host := w.x.api.nodes.host(is.UUID); was == nil && host != "" && host != w.id.Name {
-			return w.refuse(HostTree, "the uuid %s is that of a compute node of another host", shortened(is.UUID))
+		if host := w.policy.nodes.host(is.UUID); was == nil && host != "" && host != w.id.Name {
+			return w.refuse(ActionTree, "the uuid %s is that of a compute node of another host", shortened(is.UUID))
 		}
 		if (was == nil || was.Root != is.Root) && len(w.after.Tree(is.Root)) > maxHostTree {
-			return w.refuse(HostTree, "its tree would have more than %d providers", maxHostTree)
+			return w.refuse(ActionTree, "its tree would have more than %d providers", maxHostTree)
 		}
 		return nil
 	}
@@ -246,14 +247,14 @@ func (w *hostWrite) checkPlace(was, is *ledger.Provider) error {
 		}
 	}
 	if roots > maxHostRoots {
-		return w.refuse(HostTree, "it would have more than %d trees", maxHostRoots)
+		return w.refuse(ActionTree, "it would have more than %d trees", maxHostRoots)
 	}
 	return nil
 }
 
 // checkAggregates checks the aggregates of a provider: they say to whom the host is reserved, and
 // in which zone it is. A provider that goes leaves them, too.
-func (w *hostWrite) checkAggregates(was, is *ledger.Provider) error {
+func (w *write) checkAggregates(was, is *ledger.Provider) error {
 	var before, after []string
 	if was != nil {
 		before = was.Aggregates
@@ -261,14 +262,15 @@ func (w *hostWrite) checkAggregates(was, is *ledger.Provider) error {
 	if is != nil {
 		after = is.Aggregates
 	}
-	if slices.Equal(before, after) || w.allowed(HostAggregates) {
+	if slices.Equal(before, after) || w.allowed(ActionAggregates) {
 		return nil
 	}
 	const todo = "an operator changes them, or allows it by this rule"
 	if is == nil {
-		return w.refuse(HostAggregates, "resource provider %s is in aggregates; %s", shortened(was.UUID), todo)
+		return w.refuse(ActionAggregates, "resource provider %s is in aggregates; %s", shortened(was.UUID), todo)
 	}
-	return w.refuse(HostAggregates, "the aggregates of resource provider %s would change; %s", shortened(is.UUID), todo)
+	return w.refuse(ActionAggregates, "the aggregates of resource provider %s would change; %s",
+		shortened(is.UUID), todo)
 }
 
 // onlyAllocated reports whether nothing of a provider changed but its generation, as a write of
@@ -287,7 +289,7 @@ type held struct {
 	others map[[2]string]int64
 }
 
-func (w *hostWrite) heldBy(s *ledger.Snapshot, c *ledger.Consumer) held {
+func (w *write) heldBy(s *ledger.Snapshot, c *ledger.Consumer) held {
 	out := held{own: map[string]int64{}, others: map[[2]string]int64{}}
 	if c == nil {
 		return out
@@ -306,7 +308,7 @@ func (w *hostWrite) heldBy(s *ledger.Snapshot, c *ledger.Consumer) held {
 
 // ownsProvider is owns by uuid. A provider of the host before the transaction is one after it, or
 // gone, and the other way round: see checkProvider.
-func (w *hostWrite) ownsProvider(s *ledger.Snapshot, uuid string) bool {
+func (w *write) ownsProvider(s *ledger.Snapshot, uuid string) bool {
 	own, known := w.roots[uuid]
 	if !known {
 		p, ok := s.Provider(uuid)
@@ -317,7 +319,7 @@ func (w *hostWrite) ownsProvider(s *ledger.Snapshot, uuid string) bool {
 }
 
 // checkConsumer checks the change of a consumer.
-func (w *hostWrite) checkConsumer(e ledger.Edit[ledger.Consumer]) error {
+func (w *write) checkConsumer(e ledger.Edit[ledger.Consumer]) error {
 	was, is := w.heldBy(w.before, e.Before), w.heldBy(w.after, e.After)
 	uuid := ""
 	if e.Before != nil {
@@ -326,7 +328,7 @@ func (w *hostWrite) checkConsumer(e ledger.Edit[ledger.Consumer]) error {
 		uuid = e.After.UUID
 	}
 	if is.parts > maxHostParts && is.parts > was.parts {
-		return w.refuse(HostAllocations, "consumer %s would have more than %d allocations in the trees of this host",
+		return w.refuse(ActionAllocations, "consumer %s would have more than %d allocations in the trees of this host",
 			shortened(uuid), maxHostParts)
 	}
 	if len(was.own) == 0 && len(was.others) == 0 {
@@ -334,10 +336,11 @@ func (w *hostWrite) checkConsumer(e ledger.Edit[ledger.Consumer]) error {
 		case len(is.own) == 0 && len(is.others) == 0:
 			return nil
 		case len(is.others) > 0:
-			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only",
+			return w.refuse(ActionHeal,
+				"consumer %s has no allocations, and a host gives it some in its own trees only",
 				shortened(uuid))
-		case !w.allowed(HostHeal):
-			return w.refuse(HostHeal,
+		case !w.allowed(ActionHeal):
+			return w.refuse(ActionHeal,
 				"consumer %s has no allocations, and a host gives none to others than its guests have already; "+
 					"an administrator allocates for it, or allows it to the host by this rule for a while",
 				shortened(uuid))
@@ -368,7 +371,7 @@ func (w *hostWrite) checkConsumer(e ledger.Edit[ledger.Consumer]) error {
 
 // checkElsewhere checks what a consumer of the host has elsewhere: it stays. Only what it has of a
 // sharing provider may shrink, and go, if it has nothing of other hosts.
-func (w *hostWrite) checkElsewhere(uuid string, was, is held) error {
+func (w *write) checkElsewhere(uuid string, was, is held) error {
 	changed, elsewhere := false, false
 	sharing := map[string]bool{}
 	shared := func(provider string) bool {
@@ -382,7 +385,7 @@ func (w *hostWrite) checkElsewhere(uuid string, was, is held) error {
 	}
 	for key, amount := range is.others {
 		if amount > was.others[key] {
-			return w.refuse(HostAllocations,
+			return w.refuse(ActionAllocations,
 				"consumer %s would have more of provider %s, which is not in a tree of this host",
 				shortened(uuid), shortened(key[0]))
 		}
@@ -398,13 +401,13 @@ func (w *hostWrite) checkElsewhere(uuid string, was, is held) error {
 			elsewhere = true
 		}
 		if is.others[key] != amount && !shared(key[0]) {
-			return w.refuse(HostAllocations,
+			return w.refuse(ActionAllocations,
 				"what consumer %s has of provider %s, which is not in a tree of this host, would change",
 				shortened(uuid), shortened(key[0]))
 		}
 	}
 	if elsewhere {
-		return w.refuse(HostAllocations,
+		return w.refuse(ActionAllocations,
 			"consumer %s has allocations on other hosts, too, so that what it has of sharing providers stays",
 			shortened(uuid))
 	}
@@ -414,8 +417,8 @@ func (w *hostWrite) checkElsewhere(uuid string, was, is held) error {
 // checkAmounts checks what a consumer has in the trees of the host, of each class: no more than
 // before, and in a reshape, which may give a class another name if an operator has declared that,
 // the same.
-func (w *hostWrite) checkAmounts(uuid string, was, is map[string]int64) error {
-	reshaped, groups := w.x.Route == reshaperPath, w.x.api.renamed
+func (w *write) checkAmounts(uuid string, was, is map[string]int64) error {
+	reshaped, groups := w.x.Route == ReshaperPath, w.policy.renamed
 	before, after := map[string]int64{}, map[string]int64{}
 	group := func(class string) string {
 		if reshaped {
@@ -435,14 +438,14 @@ func (w *hostWrite) checkAmounts(uuid string, was, is map[string]int64) error {
 		case has <= had:
 		case reshaped && had == 0:
 			return w.refuse(
-				HostAllocations,
+				ActionAllocations,
 				"consumer %s would have %d %s and had none; if a class of this host has another name now, "+
 					"add it as \"OLD=%[3]s\" to [placement] host_class_renames of this server",
 				shortened(uuid), has, shortened(class),
 			)
 		default:
 			return w.refuse(
-				HostAllocations,
+				ActionAllocations,
 				"consumer %s would have %d %s in the trees of this host, more than the %d before; "+
 					"a host moves allocations in its trees, or removes them",
 				shortened(uuid), has, shortened(class), had,
@@ -451,7 +454,7 @@ func (w *hostWrite) checkAmounts(uuid string, was, is map[string]int64) error {
 	}
 	if reshaped && !maps.Equal(before, after) {
 		return w.refuse(
-			HostAllocations,
+			ActionAllocations,
 			"consumer %s would have less in the trees of this host than before; a reshape only moves it",
 			shortened(uuid),
 		)
@@ -461,19 +464,19 @@ func (w *hostWrite) checkAmounts(uuid string, was, is map[string]int64) error {
 
 // checkOwner checks project, user and type of a consumer that has something in the trees of the
 // host: they stay. Those of one without a record, as an old Placement has left it, are unknown.
-func (w *hostWrite) checkOwner(uuid string, was, is *ledger.Consumer) error {
+func (w *write) checkOwner(uuid string, was, is *ledger.Consumer) error {
 	switch {
 	case is == nil:
 		return nil
 	case was.ID == 0:
 		return w.refuse(
-			HostAllocations,
+			ActionAllocations,
 			"consumer %s has no record, so that its project is not known, and a host does not choose it; "+
 				"run `compute-agent placement db online-data-migrations` for this server",
 			shortened(uuid),
 		)
 	case is.Project != was.Project || is.User != was.User || is.Type != was.Type:
-		return w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change",
+		return w.refuse(ActionAllocations, "the project, the user or the type of consumer %s would change",
 			shortened(uuid))
 	}
 	return nil

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package candidates_test
 
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -32,77 +30,78 @@ func TestCandidatesQuery(t *testing.T) {
 	for _, c := range []struct {
 		version wire.Version
 		query   string
-		want    candidatesQuery
+		want    candidates.URLQuery
 	}{
 		{10, "resources=VCPU:1,DISK_GB:10",
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "DISK_GB", Amount: 10}}}}}}},
 		{10, "resources=DISK_GB:9&resources=VCPU:1,VCPU:%202",
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Resources: vcpu(2)}}}}},
 		{16, "limit=7&resources=VCPU:1&limit=8",
-			candidatesQuery{limit: 7, Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Limit: 7, Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Resources: vcpu(1)}}}}},
 		{16, "limit=99999999999999999999&resources=VCPU:99999999999999999999",
-			candidatesQuery{limit: jsonkit.MaxExact, Request: candidates.Request{
+			candidates.URLQuery{Limit: jsonkit.MaxExact, Request: candidates.Request{
 				Flat: true, Groups: []candidates.Group{{Resources: vcpu(jsonkit.MaxExact)}}}}},
 		{17, "required=X&required=A,%20B&resources=VCPU:1",
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Resources: vcpu(1), Required: [][]string{{"A"}, {"B"}}}}}}},
 		{21, "resources=VCPU:1&member_of=in:" + u1 + "," +
-			u2, candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			u2, candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 			{Resources: vcpu(1), MemberOf: [][]string{{u1, u2}}}}}}},
 		{22, "resources=VCPU:1&required=A,!B,!!C",
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Resources: vcpu(1), Required: [][]string{{"A"}}, Forbidden: []string{"B", "C"}}}}}},
 		{24, "resources=VCPU:1&member_of=" + u1 + "&member_of=" + u2,
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Resources: vcpu(1), MemberOf: [][]string{{u1}, {u2}}}}}}},
 		{25, "required2=A&resources=VCPU:1&resources2=VCPU:2",
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Suffix: "2", Resources: vcpu(2), Required: [][]string{{"A"}}}, {Resources: vcpu(1)}}}}},
 		{25, "group_policy=isolate&resources1=VCPU:1&resources20=VCPU:2&group_policy=none",
-			candidatesQuery{Request: candidates.Request{
+			candidates.URLQuery{Request: candidates.Request{
 				Flat: true, GroupPolicy: candidates.Isolate, Groups: []candidates.Group{
 					{Suffix: "1", Resources: vcpu(1)}, {Suffix: "20", Resources: vcpu(2)}}}}},
 		{25, "resources1=VCPU:1&member_of1=" + u1,
-			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+			candidates.URLQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 				{Suffix: "1", Resources: vcpu(1), MemberOf: [][]string{{u1}}}}}}},
 		{29, "resources=VCPU:1",
-			candidatesQuery{Request: candidates.Request{Groups: []candidates.Group{{Resources: vcpu(1)}}}}},
+			candidates.URLQuery{Request: candidates.Request{Groups: []candidates.Group{{Resources: vcpu(1)}}}}},
 		{31, "resources=VCPU:1&resources1=VCPU:1&in_tree1=" + u1 + "&in_tree1=%20" + u2 + "%20",
-			candidatesQuery{Request: candidates.Request{
+			candidates.URLQuery{Request: candidates.Request{
 				Groups: []candidates.Group{{Resources: vcpu(1)}, {Suffix: "1", Resources: vcpu(1), InTree: u2}}}}},
 		{32, "resources=VCPU:1&member_of=!" + u1 + "&member_of=!in:" + u1 + "," + u2 + "&member_of=" + u2,
-			candidatesQuery{Request: candidates.Request{
+			candidates.URLQuery{Request: candidates.Request{
 				Groups: []candidates.Group{{Resources: vcpu(1), MemberOf: [][]string{{u2}},
 					NotMemberOf: []string{u1, u2}}}}}},
-		{33, "resources0=VCPU:1&resources_a-B=VCPU:2&group_policy=none", candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Suffix: "0", Resources: vcpu(1)}, {Suffix: "_a-B", Resources: vcpu(2)}}}}},
-		{35, "resources=VCPU:1&root_required=A,!B", candidatesQuery{Request: candidates.Request{
+		{33, "resources0=VCPU:1&resources_a-B=VCPU:2&group_policy=none",
+			candidates.URLQuery{Request: candidates.Request{
+				Groups: []candidates.Group{{Suffix: "0", Resources: vcpu(1)}, {Suffix: "_a-B", Resources: vcpu(2)}}}}},
+		{35, "resources=VCPU:1&root_required=A,!B", candidates.URLQuery{Request: candidates.Request{
 			Groups: []candidates.Group{{Resources: vcpu(1)}},
 			Root:   candidates.RootConditions{Required: []string{"A"}, Forbidden: []string{"B"}}}}},
 		{36, "resources_A=VCPU:1&required_B=T&same_subtree=_A,%20_B,_A&same_subtree=_B&group_policy=none",
-			candidatesQuery{Request: candidates.Request{
+			candidates.URLQuery{Request: candidates.Request{
 				Groups: []candidates.Group{{Suffix: "_A", Resources: vcpu(1)},
 					{Suffix: "_B", Required: [][]string{{"T"}}}},
 				SameSubtree: [][]string{{"_A", "_B"}, {"_B"}}}}},
-		{38, "resources=VCPU:1&required=A&required=B", candidatesQuery{Request: candidates.Request{
+		{38, "resources=VCPU:1&required=A&required=B", candidates.URLQuery{Request: candidates.Request{
 			Groups: []candidates.Group{{Resources: vcpu(1), Required: [][]string{{"B"}}}}}}},
-		{39, "resources=VCPU:1&required=in:A,B&required=C,!D", candidatesQuery{Request: candidates.Request{
+		{39, "resources=VCPU:1&required=in:A,B&required=C,!D", candidates.URLQuery{Request: candidates.Request{
 			Groups: []candidates.Group{{Resources: vcpu(1),
 				Required: [][]string{{"A", "B"}, {"C"}}, Forbidden: []string{"D"}}}}}},
 		{39, "resources=VCPU:1&required=A,B,!C,A,!C&required=in:A,B,A&required=in:A,B&root_required=A,A,!B,!B",
-			candidatesQuery{Request: candidates.Request{
+			candidates.URLQuery{Request: candidates.Request{
 				Groups: []candidates.Group{{Resources: vcpu(1),
 					Required: [][]string{{"A"}, {"B"}, {"A", "B"}}, Forbidden: []string{"C"}}},
 				Root: candidates.RootConditions{Required: []string{"A"}, Forbidden: []string{"B"}}}}},
-		{39, "resources=VCPU:1&required=in:A,B&required=!A", candidatesQuery{Request: candidates.Request{
+		{39, "resources=VCPU:1&required=in:A,B&required=!A", candidates.URLQuery{Request: candidates.Request{
 			Groups: []candidates.Group{{Resources: vcpu(1),
 				Required: [][]string{{"A", "B"}}, Forbidden: []string{"A"}}}}}},
 	} {
-		got, err := readCandidatesQuery(c.query, c.version, 0)
-		diff := cmp.Diff(c.want, got, cmp.AllowUnexported(candidatesQuery{}), cmpopts.EquateEmpty())
+		got, err := candidates.ReadURLQuery(c.query, c.version, 0)
+		diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty())
 		if err != nil || diff != "" {
 			t.Errorf("%s at %s: %v (-want +got):\n%s", c.query, c.version, err, diff)
 		}
@@ -138,7 +137,7 @@ func TestCandidatesQueryFeatures(t *testing.T) {
 		{wire.AnyTraits, "resources=VCPU:1&required=in:A,B"},
 	} {
 		for v := wire.Version(wire.AllocationCandidates); v <= wire.MaxVersion; v++ {
-			if _, err := readCandidatesQuery(c.query, v, 0); (err == nil) != v.Has(c.since) {
+			if _, err := candidates.ReadURLQuery(c.query, v, 0); (err == nil) != v.Has(c.since) {
 				t.Errorf("%s at %s: %v", c.query, v, err)
 			}
 		}
@@ -242,10 +241,9 @@ func TestCandidatesQueryRefused(t *testing.T) {
 		{36, newest, "resources=VCPU:1&limit=0&root_required=A&root_required=B", undefined},
 	} {
 		for v := c.since; v <= c.until; v++ {
-			_, err := readCandidatesQuery(c.query, v, 0)
-			var f *osapi.Error
-			if !errors.As(err, &f) || f.Status != http.StatusBadRequest ||
-				new(exchange).Explain(f).Code != string(c.code) {
+			_, err := candidates.ReadURLQuery(c.query, v, 0)
+			var f *wire.QueryError
+			if !errors.As(err, &f) || f.Code != c.code && (f.Code != "" || c.code != undefined) {
 				t.Errorf("%s at %s: %v %+v, want code %s", c.query, v, err, f, c.code)
 			}
 		}
@@ -254,7 +252,7 @@ func TestCandidatesQueryRefused(t *testing.T) {
 
 func TestCandidatesQueryExtensions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	all := readExtensions([]string{"root_member_of, Group_Policy", "cows,isolate", "Resourceless"})
+	all := wire.ReadExtensions([]string{"root_member_of, Group_Policy", "cows,isolate", "Resourceless"})
 	if all.String() != "root_member_of, group_policy, isolate, resourceless" {
 		t.Fatalf("the extensions are %s", all)
 	}
@@ -301,10 +299,10 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 		{"resources1=VCPU:1&required2=A&group_policy=none", "resourceless", nil}, // It is in no same_subtree.
 		{"required=A", "resourceless", nil},
 	} {
-		got, err := readCandidatesQuery(c.query, wire.MaxVersion, readExtensions([]string{c.ext}))
+		got, err := candidates.ReadURLQuery(c.query, wire.MaxVersion, wire.ReadExtensions([]string{c.ext}))
 		if c.want == nil {
-			var f *osapi.Error
-			if !errors.As(err, &f) || f.Status != http.StatusBadRequest {
+			var f *wire.QueryError
+			if !errors.As(err, &f) {
 				t.Errorf("%s with %s: %v", c.query, c.ext, err)
 			}
 			continue
@@ -327,16 +325,16 @@ func FuzzCandidatesQuery(f *testing.F) {
 			"&root_member_of=" + u1, "in_tree1={" + u1 + "}&resources1=:1", "isolate=,&resources=A:1",
 		"resources_A=VCPU:1&required=!X&in_tree=" + u1,
 	} {
-		f.Add(seed, uint8(39), uint8(allExtensions))
+		f.Add(seed, uint8(39), uint8(wire.AllExtensions))
 		f.Add(seed, uint8(25), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, raw string, minor, granted uint8) {
 		v := wire.Version(minor % uint8(wire.MaxVersion+1))
-		ext := extensions(granted) & allExtensions
-		cq, err := readCandidatesQuery(raw, v, ext)
+		ext := wire.ExtensionSet(granted) & wire.AllExtensions
+		cq, err := candidates.ReadURLQuery(raw, v, ext)
 		if err != nil {
-			var no *osapi.Error
-			if !errors.As(err, &no) || no.Status != http.StatusBadRequest {
+			var no *wire.QueryError
+			if !errors.As(err, &no) {
 				t.Errorf("%q gives %v", raw, err)
 			}
 			return
@@ -346,9 +344,9 @@ func FuzzCandidatesQuery(f *testing.F) {
 }
 
 // sound checks what candidates.Request demands.
-func sound(cq *candidatesQuery, ext extensions) error {
-	if cq.limit < 0 || cq.limit > jsonkit.MaxExact {
-		return fmt.Errorf("the limit is %d", cq.limit)
+func sound(cq *candidates.URLQuery, ext wire.ExtensionSet) error {
+	if cq.Limit < 0 || cq.Limit > jsonkit.MaxExact {
+		return fmt.Errorf("the limit is %d", cq.Limit)
 	}
 	suffixes := map[string]bool{}
 	resources := false
@@ -364,7 +362,7 @@ func sound(cq *candidatesQuery, ext extensions) error {
 			}
 			classes[r.Class], resources = true, true
 		}
-		if g.Suffix == "" && len(g.Resources) == 0 && !ext.has(wire.ExtResourceless) {
+		if g.Suffix == "" && len(g.Resources) == 0 && !ext.Has(wire.ExtResourceless) {
 			return errors.New("the unsuffixed group has no resources")
 		}
 		for _, sets := range [][][]string{g.Required, g.MemberOf, cq.Root.MemberOf} {
@@ -387,10 +385,10 @@ func sound(cq *candidatesQuery, ext extensions) error {
 			seen[suffix] = true
 		}
 	}
-	if cq.GroupPolicy == candidates.Isolate && len(cq.Isolate) > 0 || len(cq.Isolate) > 0 && !ext.has(wire.ExtIsolate) {
+	if cq.GroupPolicy == candidates.Isolate && len(cq.Isolate) > 0 || len(cq.Isolate) > 0 && !ext.Has(wire.ExtIsolate) {
 		return errors.New("isolate should not be there")
 	}
-	if cq.Resourceless != ext.has(wire.ExtResourceless) {
+	if cq.Resourceless != ext.Has(wire.ExtResourceless) {
 		return errors.New("resourceless is not as it was granted")
 	}
 	return nil
@@ -407,7 +405,7 @@ func BenchmarkReadCandidatesQuery(b *testing.B) {
 		b.Run(fmt.Sprint(groups), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				testproc.Try(readCandidatesQuery(q.String(), wire.MaxVersion, 0)).Or(b)
+				testproc.Try(candidates.ReadURLQuery(q.String(), wire.MaxVersion, 0)).Or(b)
 			}
 		})
 	}

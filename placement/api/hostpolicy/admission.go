@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package hostpolicy
 
 import (
 	"fmt"
@@ -29,8 +29,8 @@ func allocatable(i *ledger.Inventory) float64 {
 	return max(0, min(float64(i.Total)*i.AllocationRatio, maxAdmitted))
 }
 
-// hostKey is the name by which the ledger has what a host may report. Case does not count.
-func hostKey(name string) string {
+// HostKey is the name by which the ledger has what a host may report. Case does not count.
+func HostKey(name string) string {
 	const longest = 255 // of the column
 	return strings.ToLower(strings.ToValidUTF8(name[:min(len(name), longest)], ""))
 }
@@ -71,7 +71,7 @@ func newReport() report { return report{classes: map[string]float64{}, kinds: ma
 
 // reportIn is the report of the host in a snapshot. Cost: its providers, and a look at all roots if
 // its certificate does not say which compute nodes it has.
-func (h *hostRequest) reportIn(s *ledger.Snapshot) report {
+func (h *Request) reportIn(s *ledger.Snapshot) report {
 	out := newReport()
 	if len(h.id.Nodes) == 0 {
 		out.addTrees(s, h.ownsRoot)
@@ -100,7 +100,7 @@ type growth struct {
 	some bool
 }
 
-func (w *hostWrite) growthOf(edits []ledger.Edit[ledger.Provider]) (g growth) {
+func (w *write) growthOf(edits []ledger.Edit[ledger.Provider]) (g growth) {
 	was, is := newReport(), newReport()
 	for _, e := range edits {
 		had, has := e.Before != nil && w.owns(w.before, e.Before), e.After != nil && w.owns(w.after, e.After)
@@ -137,19 +137,19 @@ func exceeds(a, b float64) bool { return a > b*(1+1e-9) }
 // checkAdmission checks how much the trees of the host have after the transaction, and which kinds
 // of traits, and notes what it may report. What a user of Placement wrote into its trees is no
 // growth of the host's. It runs after all other checks.
-func (w *hostWrite) checkAdmission(edits []ledger.Edit[ledger.Provider]) error {
-	factor := w.x.api.options.HostCapacityFactor
+func (w *write) checkAdmission(edits []ledger.Edit[ledger.Provider]) error {
+	factor := w.policy.deps.CapacityFactor
 	if factor < 1 {
 		return nil
 	}
 	g := w.growthOf(edits)
 	grows := len(g.classes)+len(g.kinds) > 0
-	key := hostKey(w.id.Name)
+	key := HostKey(w.id.Name)
 	if g.some && !ledger.ValidHostName(key) {
-		return w.refuse(HostTree, "%q is no name of a host", shortened(w.id.Name))
+		return w.refuse(ActionTree, "%q is no name of a host", shortened(w.id.Name))
 	}
 	noted, known := w.before.Host(key)
-	if !g.some || known && !noted.Since.IsZero() && !w.x.api.fromWrongClock(noted) && !grows {
+	if !g.some || known && !noted.Since.IsZero() && !w.policy.fromWrongClock(noted) && !grows {
 		return nil
 	}
 	host := ledger.Host{Name: key, Classes: map[string]int64{}}
@@ -157,7 +157,7 @@ func (w *hostWrite) checkAdmission(edits []ledger.Edit[ledger.Provider]) error {
 		host = *noted
 		host.Classes = maps.Clone(noted.Classes)
 	}
-	if w.x.api.fromWrongClock(&host) {
+	if w.policy.fromWrongClock(&host) {
 		host.Since = reportedBefore
 	}
 	if host.Since.IsZero() { // all that is known, if anything, is what an operator has stated
@@ -171,15 +171,15 @@ func (w *hostWrite) checkAdmission(edits []ledger.Edit[ledger.Provider]) error {
 		case known:
 			host.Since = reportedBefore
 		default:
-			host.Since = w.x.api.service.Now()
+			host.Since = w.policy.deps.Now()
 		}
 	}
 	if grows {
 		after := w.reportIn(w.after)
-		if !w.x.api.openUntil(&host).IsZero() {
+		if !w.policy.openUntil(&host).IsZero() {
 			admitAll(&host, after)
 			if len(host.Classes)+len(host.Traits) > maxHostKinds {
-				return w.refuse(HostTree, "it would have reported more than %d resource classes and kinds of traits",
+				return w.refuse(ActionTree, "it would have reported more than %d resource classes and kinds of traits",
 					maxHostKinds)
 			}
 		} else if err := w.checkAdmitted(&host, g, w.reportIn(w.before), after); err != nil {
@@ -213,8 +213,8 @@ func admitAll(h *ledger.Host, r report) {
 // checkAdmitted returns a refusal if the host would report more than it may: more of a class than
 // the factor times what is admitted, of all names of the class together, or a kind of traits that
 // is not. What was there before may stay. The refusal has all of them.
-func (w *hostWrite) checkAdmitted(h *ledger.Host, g growth, before, after report) error {
-	groups, factor := w.x.api.renamed, w.x.api.options.HostCapacityFactor
+func (w *write) checkAdmitted(h *ledger.Host, g growth, before, after report) error {
+	groups, factor := w.policy.renamed, w.policy.deps.CapacityFactor
 	var refused unadmitted
 	for _, class := range g.classes {
 		had, has, admitted := sumOf(groups, class, before.classes), sumOf(groups, class, after.classes),
@@ -267,17 +267,17 @@ func (r *unadmitted) add(name, flag, why string, args ...any) {
 }
 
 // notAdmitted is the answer to a report of more than is admitted.
-func (w *hostWrite) notAdmitted(r unadmitted) *osapi.Error {
+func (w *write) notAdmitted(r unadmitted) *osapi.Error {
 	name := shortened(w.id.Name)
 	if more := r.count - len(r.whys); more > 0 {
 		r.whys = append(r.whys, fmt.Sprintf("and %d more, which the next answer names", more))
 	}
-	e := fail(http.StatusForbidden, wire.CodeHostCapacity,
+	e := osapi.Errorf(http.StatusForbidden,
 		"The host %s is not admitted to report this: %s. If the machine has it, a person admits it, "+
 			"on the machine of the compute API: compute-agent cells manage admit-host %[1]s %[3]s "+
 			"(with --unknown for a host that the compute API does not know).",
 		name, strings.Join(r.whys, "; "), strings.Join(r.flags, " "))
-	e.Names = r.names
+	e.Code, e.Names = string(wire.CodeHostCapacity), r.names
 	e.Hint = "a host reports more than it had when it came: if that was not added to the machine, " +
 		"its credential may be stolen, and belongs on the deny list"
 	return e

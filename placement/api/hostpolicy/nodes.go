@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package hostpolicy
 
 import (
 	"sync"
@@ -11,9 +11,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
-
-// providersPath is the path of the call that makes a provider.
-const providersPath = "/resource_providers"
 
 // reservedNodes are the compute nodes that certificates of hosts name, as far as this process has
 // seen the certificates. They are safe for concurrent use.
@@ -77,10 +74,10 @@ func (r *reservedNodes) host(node string) string {
 	return ""
 }
 
-// foreignWithNodeUUID are the providers below the root of another host that have the uuid of a
+// othersWithNodeUUID are the providers below the root of another host that have the uuid of a
 // compute node of this one: a compute node is a root, and uuids are not equal by chance. One with a
 // name of this host is not taken: it is the node, which an operator has put below another provider.
-func (h *hostRequest) foreignWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Provider) {
+func (h *Request) othersWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Provider) {
 	for _, node := range h.id.Nodes {
 		p, ok := s.Provider(node)
 		if ok && p.Parent != "" && !h.owns(s, p) && !h.id.HasProvider(p.Name) {
@@ -92,8 +89,8 @@ func (h *hostRequest) foreignWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Pr
 
 // reclaimUUIDs gives providers that are taken other uuids, so that this host can make its node.
 // They keep all else. It returns them as they were.
-func (h *hostRequest) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
-	list := h.foreignWithNodeUUID(tx.Snapshot)
+func (h *Request) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
+	list := h.othersWithNodeUUID(tx.Snapshot)
 	for _, was := range list {
 		is, err := tx.ChangeUUID(was.UUID, uuid.NewString())
 		if err != nil {
@@ -108,20 +105,20 @@ func (h *hostRequest) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
 	return list, nil
 }
 
-func (h *hostRequest) logReclaimed(was, is *ledger.Provider) {
-	h.x.api.service.Logger.Warn().Str("host", h.id.Name).Str("node", was.UUID).
+func (h *Request) logReclaimed(was, is *ledger.Provider) {
+	h.policy.deps.Logger.Warn().Str("host", h.id.Name).Str("node", was.UUID).
 		Str("provider", was.Name).Str("root", was.Root).Str("uuid", is.UUID).
 		Msg("A provider below another root had the uuid of a compute node of this host, and got another uuid. " +
 			"Find out why: may the credential of the host that made it be stolen?")
 }
 
-// reclaimed is a snapshot in which no provider is taken.
-func (h *hostRequest) reclaimed(s *ledger.Snapshot) (*ledger.Snapshot, error) {
-	if len(h.foreignWithNodeUUID(s)) == 0 {
-		return s, nil
-	}
-	return h.x.transactAudited(h.x.R.Context(), func(tx *ledger.Tx) error {
-		_, err := h.reclaimUUIDs(tx)
-		return err
-	})
+// NeedsReclaim reports whether providers of others have the uuids of compute nodes of this host, so
+// that Reclaim has to run before it reads.
+func (h *Request) NeedsReclaim(s *ledger.Snapshot) bool { return len(h.othersWithNodeUUID(s)) > 0 }
+
+// Reclaim is the transaction after which no provider of others has the uuid of a compute node of
+// this host.
+func (h *Request) Reclaim(tx *ledger.Tx) error {
+	_, err := h.reclaimUUIDs(tx)
+	return err
 }

@@ -5,36 +5,14 @@ package api
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
+	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
-
-// reportedBefore is Host.Since of a host that had reported before anyone noted when.
-var reportedBefore = time.Unix(1, 0).UTC()
-
-// clockSkew is how far the clocks of servers may differ. A time that is further ahead comes from a
-// clock that was wrong.
-const clockSkew = 10 * time.Minute
-
-// fromWrongClock reports whether what is noted of a host comes from a clock that was wrong. Such a
-// time never begins: what the host has had is all that is known.
-func (a *API) fromWrongClock(h *ledger.Host) bool { return h.Since.Sub(a.service.Now()) > clockSkew }
-
-// openUntil is when the time ends in which all that a host reports is admitted; the zero time if
-// there is none.
-func (a *API) openUntil(h *ledger.Host) time.Time {
-	window := a.options.HostAdmissionWindow
-	if h.Since.IsZero() || a.fromWrongClock(h) || a.service.Now().Sub(h.Since) >= window {
-		return time.Time{}
-	}
-	return h.Since.Add(window)
-}
 
 // hostNamed is the key of the host that the path names.
 func (x *exchange) hostNamed() (string, error) {
@@ -42,7 +20,7 @@ func (x *exchange) hostNamed() (string, error) {
 	if !ledger.ValidHostName(name) {
 		return "", badRequest("%s is no name of a host.", shortened(strconv.Quote(name)))
 	}
-	return hostKey(name), nil
+	return hostpolicy.HostKey(name), nil
 }
 
 // showAdmission is GET /hosts/{host}/admission. It is not a call of OpenStack's Placement.
@@ -85,22 +63,8 @@ func updateAdmission(x *exchange) error {
 		}
 	}
 	var h *ledger.Host
-	err = x.update(func(tx *ledger.Tx) error {
-		now := ledger.Host{Name: name, Classes: map[string]int64{}}
-		if noted, known := tx.Host(name); known {
-			now = *noted
-			now.Classes = maps.Clone(noted.Classes)
-		}
-		maps.Copy(now.Classes, change.Classes)
-		now.Traits = slices.Concat(now.Traits, kinds)
-		if change.Window {
-			if now.Since.IsZero() { // what it has is not noted yet
-				admitAll(&now, reportedAs(name, tx.Snapshot).withoutClasses(now.Classes))
-			}
-			now.Since = x.api.service.Now()
-		}
-		var err error
-		h, err = tx.SetHost(now)
+	err = x.update(func(tx *ledger.Tx) (err error) {
+		h, err = x.api.hosts.State(tx, name, &change, kinds)
 		return err
 	})
 	if err != nil {
@@ -111,18 +75,7 @@ func updateAdmission(x *exchange) error {
 
 // admission answers with what a host may report.
 func (x *exchange) admission(h *ledger.Host) error {
-	out := wire.HostAdmission{Host: h.Name, Classes: h.Classes,
-		Factor: x.api.options.HostCapacityFactor, Traits: h.Traits}
-	if out.Traits == nil {
-		out.Traits = []string{}
-	}
-	if since := h.Since; since.After(reportedBefore) {
-		out.Since = &since
-	}
-	if until := x.api.openUntil(h); !until.IsZero() {
-		out.Until = &until
-	}
-	body, err := json.Marshal(out)
+	body, err := json.Marshal(x.api.hosts.Admission(h))
 	if err != nil {
 		return fmt.Errorf("encode what a host may report: %w", err)
 	}

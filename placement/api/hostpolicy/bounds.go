@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package api
+package hostpolicy
 
 import (
 	"net/http"
@@ -45,36 +45,36 @@ const (
 
 func perHour(every time.Duration) int { return int(time.Hour / every) }
 
-// hostBounds are what the hosts have left.
-type hostBounds struct {
+// bounds are what the hosts have left.
+type bounds struct {
 	names, heals, writes allowances
 	logged               *osapi.LogLimiter
 }
 
-func newHostBounds(now func() time.Time) hostBounds {
+func newBounds(now func() time.Time) bounds {
 	bucket := func(most int, every time.Duration) allowances {
 		return allowances{now: now, most: most, every: every, used: map[string]*allowance{}}
 	}
-	return hostBounds{
+	return bounds{
 		names: bucket(maxHostNames, namesEvery), heals: bucket(maxHostHeals, healsEvery),
 		writes: bucket(maxHostWrites, writesEvery),
 		logged: osapi.NewLogLimiter(time.Minute, now),
 	}
 }
 
-// mayWrite takes a write of the host from what it has left, before anything is done for it. Without
+// MayWrite takes a write of the host from what it has left, before anything is done for it. Without
 // any left the answer is 429, with the time to wait.
-func (h *hostRequest) mayWrite() error {
-	a := h.x.api
-	wait := a.bounds.writes.spend(h.id.Name, min(1+h.x.Received()/bytesPerWrite, maxHostWrites))
+func (h *Request) MayWrite() error {
+	p := h.policy
+	wait := p.bounds.writes.spend(h.id.Name, min(1+h.x.Received()/bytesPerWrite, maxHostWrites))
 	if wait <= 0 {
 		return nil
 	}
-	if a.observer != nil {
-		a.observer.HostLimited()
+	if p.deps.Limited != nil {
+		p.deps.Limited()
 	}
-	if a.bounds.logged.Allow(h.id.Name) {
-		a.service.Logger.Warn().Str("host", h.id.Name).Str("user", h.x.Who.User).Int("per_hour", perHour(writesEvery)).
+	if p.bounds.logged.Allow(h.id.Name) {
+		p.deps.Logger.Warn().Str("host", h.id.Name).Str("user", h.x.Who.User).Int("per_hour", perHour(writesEvery)).
 			Msg("A host writes too much, so some writes are answered with 429. Find out why: does more than one " +
 				"agent use its name, is its credential stolen? Logged at most once a minute per host.")
 	}
@@ -90,7 +90,7 @@ func (h *hostRequest) mayWrite() error {
 type treeSize struct{ inventories, traits int }
 
 // size is the size of a tree after the transaction. Cost: its providers, once.
-func (w *hostWrite) size(root string) treeSize {
+func (w *write) size(root string) treeSize {
 	size, known := w.sizes[root]
 	if !known {
 		for _, p := range w.after.Tree(root) {
@@ -103,25 +103,25 @@ func (w *hostWrite) size(root string) treeSize {
 }
 
 // fits judges how much a provider has, and its tree, if that is more than before.
-func (w *hostWrite) fits(was, is *ledger.Provider) error {
+func (w *write) fits(was, is *ledger.Provider) error {
 	if was == nil || was.Root != is.Root {
 		was = new(ledger.Provider) // all of it is new to the tree
 	}
 	inventories, traits := len(is.Inventories) > len(was.Inventories), len(is.Traits) > len(was.Traits)
 	switch {
 	case inventories && len(is.Inventories) > maxHostInventories:
-		return w.refuse(HostTree, "resource provider %s would have more than %d inventories",
+		return w.refuse(ActionTree, "resource provider %s would have more than %d inventories",
 			shortened(is.UUID), maxHostInventories)
 	case traits && len(is.Traits) > maxHostTraits:
-		return w.refuse(HostTree, "resource provider %s would have more than %d traits",
+		return w.refuse(ActionTree, "resource provider %s would have more than %d traits",
 			shortened(is.UUID), maxHostTraits)
 	case len(is.Aggregates) > max(maxHostAggregates, len(was.Aggregates)):
-		return w.refuse(HostTree, "resource provider %s would be in more than %d aggregates",
+		return w.refuse(ActionTree, "resource provider %s would be in more than %d aggregates",
 			shortened(is.UUID), maxHostAggregates)
 	case inventories && w.size(is.Root).inventories > maxTreeInventories:
-		return w.refuse(HostTree, "its tree would have more than %d inventories", maxTreeInventories)
+		return w.refuse(ActionTree, "its tree would have more than %d inventories", maxTreeInventories)
 	case traits && w.size(is.Root).traits > maxTreeTraits:
-		return w.refuse(HostTree, "its tree would have more than %d traits", maxTreeTraits)
+		return w.refuse(ActionTree, "its tree would have more than %d traits", maxTreeTraits)
 	}
 	return nil
 }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostpolicy
+
+import (
+	"slices"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Access says what a call is for a host. NoAccess, the zero value, is a call that is not for hosts.
+type Access uint8
+
+// What calls are for a host.
+const (
+	NoAccess         Access = iota
+	ReadNames               // the names of traits and classes, which belong to no host
+	ReadList                // a list of providers, whose query must leave only what the host may read
+	ReadOwn                 // a provider of the host
+	ReadShared              // a provider of the host, or one that shares with it
+	ReadConsumer            // a consumer that has something of the host, or nothing
+	CreateNames             // creates a trait or a class
+	WriteTree               // the transaction is judged by what it touches; see Guarded
+	WriteAllocations        // the same, about allocations
+)
+
+// String describes what a host may do with the call, for documentation.
+func (a Access) String() string {
+	return [...]string{
+		NoAccess:  "",
+		ReadNames: "yes",
+		ReadList: "by `in_tree` or `uuid` of its own, by a name of its own, or those that share with " +
+			"its providers",
+		ReadOwn:          "its own",
+		ReadShared:       "its own, and those that share with its providers",
+		ReadConsumer:     "consumers that have allocations in its trees, or none at all",
+		CreateNames:      "yes (`placement:hosts:names`)",
+		WriteTree:        "its own",
+		WriteAllocations: "in its own trees (`placement:hosts:allocations`, `placement:hosts:heal`)",
+	}[a]
+}
+
+// Reads reports whether the call reads what is a host's, so that MayRead has to judge the snapshot
+// that the answer is made of.
+func (a Access) Reads() bool {
+	return a == ReadList || a == ReadOwn || a == ReadShared || a == ReadConsumer
+}
+
+// Admit refuses a call that no host may make, or that the policy of the server does not allow to
+// hosts. It runs before the handler.
+func (h *Request) Admit(access Access) error {
+	needs := map[Access]Action{
+		ReadConsumer: ActionAllocations, WriteAllocations: ActionAllocations, CreateNames: ActionNames,
+	}
+	switch action := needs[access]; {
+	case access == NoAccess:
+		return h.refuseCall()
+	case !h.allowed(ActionTree):
+		return h.refuse(ActionTree, "this server's policy lets no such host in")
+	case action != "" && !h.allowed(action):
+		return h.refuse(action, "this server's policy does not allow it; ask its operator")
+	}
+	h.policy.nodes.reserve(h.id)
+	return nil
+}
+
+// MayRead judges what a request reads of a snapshot: the provider or the consumer that its path
+// names, or, of ReadList, what the query that list reads leaves. An error of list is returned.
+func (h *Request) MayRead(s *ledger.Snapshot, access Access, list func() (wire.ProviderQuery, error)) error {
+	switch access {
+	case ReadList:
+		q, err := list()
+		if err != nil {
+			return err
+		}
+		return h.mayList(s, &q)
+	case ReadConsumer:
+		uuid := h.x.R.PathValue("consumer")
+		if c, ok := s.Consumer(uuid); ok && !h.holds(s, c) {
+			return h.refuseConsumer(uuid)
+		}
+	default:
+		uuid := h.x.R.PathValue("uuid")
+		if p, ok := s.Provider(uuid); ok && !h.owns(s, p) && (access != ReadShared || !h.sharesWith(s, p)) {
+			return h.refuseProvider(uuid)
+		}
+	}
+	return nil
+}
+
+// mayList judges a list of providers by its query: one of its conditions must leave nothing but
+// what the host may read, whatever else Placement has.
+func (h *Request) mayList(s *ledger.Snapshot, q *wire.ProviderQuery) error {
+	switch {
+	case q.InTree != "":
+		if p, ok := s.Provider(q.InTree); ok && !h.owns(s, p) {
+			return h.refuseProvider(q.InTree)
+		}
+		return nil
+	case q.UUID != "":
+		if p, ok := s.Provider(q.UUID); ok && !h.owns(s, p) && !h.sharesWith(s, p) {
+			return h.refuseProvider(q.UUID)
+		}
+		return nil
+	case q.Name != "":
+		p, ok := s.ProviderByName(q.Name)
+		if ok && (h.owns(s, p) || h.sharesWith(s, p)) || !ok && h.id.HasProvider(q.Name) {
+			return nil
+		}
+		return h.refuse(ActionTree, "the name %s is not this host's", shortened(q.Name))
+	case slices.ContainsFunc(q.Required,
+		func(set []string) bool { return slices.Equal(set, []string{providertree.TraitSharesViaAggregate}) }):
+		// Those that share with the host's providers, by aggregates of these.
+		if slices.ContainsFunc(q.MemberOf, func(set []string) bool {
+			return !slices.ContainsFunc(set, func(aggregate string) bool { return !h.inAggregate(s, aggregate) })
+		}) {
+			return nil
+		}
+		return h.refuse(ActionTree, "none of the conditions member_of has only aggregates of this host's providers")
+	}
+	return h.refuse(ActionTree,
+		"the list can have providers of others; a host lists by uuid, by a name of its own, by in_tree, or by "+
+			"member_of and required=%s",
+		providertree.TraitSharesViaAggregate)
+}
