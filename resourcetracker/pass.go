@@ -114,7 +114,7 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 			Str("request_id", plugins.RequestID(ctx)).Int("try", try).Err(err).
 			Msg("Conflict: another client wrote to this node's resource providers. Reading them again and " +
 				"retrying the pass.")
-		if !wait.For(ctx, time.Duration((0.5+t.rand()/2)*float64(conflictWait<<(try-1)))) {
+		if !wait.For(ctx, conflictWait.Delay(try, t.rand())) {
 			break
 		}
 	}
@@ -140,8 +140,8 @@ func (t *Tracker) holdsRefused() bool {
 	return t.hold
 }
 
-// conflictWait is the longest wait before the second try of a pass; it doubles from try to try.
-const conflictWait = 250 * time.Millisecond
+// conflictWait is the wait before another try of a pass.
+var conflictWait = wait.Backoff{Min: 250 * time.Millisecond, Max: time.Second, Jitter: 0.5}
 
 // passOnce returns what was written, also beside an error.
 func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeState) ([]reportclient.Operation, error) {

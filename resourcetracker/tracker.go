@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -115,9 +116,8 @@ func (t Timings) Wait(failures int, random float64) time.Duration {
 	if failures == 0 {
 		return t.Interval + time.Duration(random*float64(t.Interval)/20)
 	}
-	most := min(t.BackoffMin<<min(failures-1, 16), t.BackoffMax)
-	most = min(max(most, t.BackoffMin), max(t.Interval, t.BackoffMin))
-	return most/2 + time.Duration(random*float64(most)/2)
+	most := max(min(t.BackoffMax, t.Interval), t.BackoffMin)
+	return wait.Backoff{Min: t.BackoffMin, Max: most, Jitter: 0.5}.Delay(failures, random)
 }
 
 // FatalError ends the agent at start-up: continuing would do harm, and waiting would not help.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -51,8 +51,8 @@ func TestMove(t *testing.T) {
 	closeStore(t, s)
 	for i, to := range []string{dbservers.Fresh(t), dbservers.Fresh(t), filepath.Join(t.TempDir(), "again.db")} {
 		file := filepath.Join(t.TempDir(), "backup.db")
-		testproc.Check(t, sqldb.BackUp(ctx, at, celldb.DatabaseOptions(), file))
-		testproc.Try(sqldb.Restore(ctx, to, celldb.DatabaseOptions(), file)).Or(t)
+		testproc.Check(t, backup.Create(ctx, at, celldb.DatabaseOptions(), file))
+		testproc.Try(backup.Restore(ctx, to, celldb.DatabaseOptions(), file)).Or(t)
 		s := open(t, to)
 		testproc.Samef(t, gocmp.Diff(want, read(s)), "move %d", i)
 		release(t, s, building(20+i))

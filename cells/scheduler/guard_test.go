@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -40,11 +40,11 @@ func (w *world) copied(t *testing.T, s *site) (back func(database string)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "copy.db")
 	w.again(s, func(database string) {
-		w.must(sqldb.BackUp(ctx, database, celldb.DatabaseOptions(), file))
+		w.must(backup.Create(ctx, database, celldb.DatabaseOptions(), file))
 	})
 	return func(database string) {
 		loseDatabase(t)(database)
-		testproc.Try(sqldb.Restore(ctx, database, celldb.DatabaseOptions(), file)).Or(w.t)
+		testproc.Try(backup.Restore(ctx, database, celldb.DatabaseOptions(), file)).Or(w.t)
 	}
 }
 

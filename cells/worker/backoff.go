@@ -5,6 +5,8 @@ package worker
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // backoff is how long to wait after failures in a row. The zero value has seen none.
@@ -13,12 +15,8 @@ type backoff struct{ failures int }
 // next counts a failure, and returns a time that doubles from firstRetry to most, less up to a half
 // of it by chance: a thousand agents come back one after the other.
 func (b *backoff) next(most time.Duration) time.Duration {
-	d := most
-	if b.failures < 20 {
-		d = min(most, firstRetry<<b.failures)
-	}
 	b.failures++
-	return jittered(d)
+	return jittered(wait.Backoff{Min: firstRetry, Max: most}.Longest(b.failures))
 }
 
 func (b *backoff) reset() { b.failures = 0 }

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // contact is the outcome of the last heartbeat.
@@ -45,7 +46,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 			return
 		case <-ctx.Done():
 		}
-		_ = sleep(requests, stopTimeout, nil)
+		_ = wait.For(requests, stopTimeout)
 		cancel()
 	})
 	defer bound.Wait()
@@ -73,7 +74,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 				interval = usual
 			}
 		}
-		if !sleep(ctx, interval, w.heartbeatNow) {
+		if !wait.Until(ctx, interval, w.heartbeatNow) {
 			return
 		}
 	}
@@ -285,7 +286,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 			w.revision = 0
 			w.mu.Unlock()
 			w.log.Debug().Err(err).Msg("Polling the cell for work failed.")
-			sleep(ctx, max(failures.next(retryCell), retryAfter(err)), nil)
+			wait.For(ctx, max(failures.next(retryCell), retryAfter(err)))
 			continue
 		}
 		failures.reset()
@@ -296,7 +297,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 		newer = w.serveStreams(ctx, work.Streams) || newer
 		// it does not wait or has no newer state: do not poll without pause
 		if !newer && time.Since(begun) < pollWait/2 {
-			sleep(ctx, jittered(time.Second), nil)
+			wait.For(ctx, jittered(time.Second))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -114,7 +115,7 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 // heartbeat names them.
 func (w *Worker) awaitNodes(ctx context.Context) {
 	for deadline := time.Now().Add(nodesTimeout); time.Now().Before(deadline); {
-		if known, some := w.allProbed(); known && some || !sleep(ctx, time.Until(deadline), w.heartbeatNow) {
+		if known, some := w.allProbed(); known && some || !wait.Until(ctx, time.Until(deadline), w.heartbeatNow) {
 			return
 		}
 	}
@@ -173,7 +174,7 @@ func (w *Worker) watchLoop(ctx context.Context) {
 			w.mu.Unlock()
 		case <-w.compareNow:
 		}
-		if !sleep(ctx, eventGap, nil) {
+		if !wait.For(ctx, eventGap) {
 			return
 		}
 		w.mu.Lock()
@@ -206,9 +207,9 @@ func (w *Worker) compareGuests(ctx context.Context, n *nodeState) {
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 		w.log.Debug().Str("node", node.Name).Err(err).Msg("The driver did not list its guests. Retrying.")
 		w.mu.Lock()
-		wait := n.failures.next(retryServer)
+		pause := n.failures.next(retryServer)
 		w.mu.Unlock()
-		sleep(ctx, wait, n.wake)
+		wait.Until(ctx, pause, n.wake)
 		w.finishCompare(n, true)
 		return
 	}
@@ -224,7 +225,7 @@ func (w *Worker) compareGuests(ctx context.Context, n *nodeState) {
 	}
 	w.mu.Unlock()
 	if pause := min(2*took, 10*time.Second); pause > eventGap { // a driver that takes long is not kept busy with this
-		sleep(ctx, pause, nil)
+		wait.For(ctx, pause)
 	}
 	w.finishCompare(n, false)
 }

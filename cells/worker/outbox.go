@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // outbox holds reports until the cell took them, in their order. Of a server it holds at most one
@@ -134,7 +135,7 @@ func (w *Worker) reportLoop(ctx context.Context) {
 		default:
 			w.outbox.requeue()
 			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not accept the reports. Retrying.")
-			if !sleep(ctx, max(failures.next(retryCell), retryAfter(err)), nil) {
+			if !wait.For(ctx, max(failures.next(retryCell), retryAfter(err))) {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -153,19 +154,19 @@ func (w *Worker) failPower(
 // reboots it again.
 func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	var failures backoff
-	for wait := rebootTimeout; w.waitsFor(s, item); {
+	for rest := rebootTimeout; w.waitsFor(s, item); {
 		began := time.Now()
-		if !sleep(ctx, wait, s.wake) {
+		if !wait.Until(ctx, rest, s.wake) {
 			return nil // the agent stops; it continues after its restart
 		}
-		if wait -= time.Since(began); wait > 0 {
+		if rest -= time.Since(began); rest > 0 {
 			continue // something else woke it
 		}
 		_, err := node.Manager.SetPower(ctx, node.Name, s.uuid, plugins.PowerRunning, false)
 		if err != nil {
 			w.recordProblem(ctx, s, item,
 				fmt.Errorf("starting the guest again in a reboot, as the cell does not answer: %w", err))
-			wait = failures.next(retryServer)
+			rest = failures.next(retryServer)
 			continue
 		}
 		w.logOf(ctx).Warn().Str("instance", s.uuid).

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -224,7 +225,7 @@ func (w *Worker) reconcile(ctx context.Context, s *server) {
 			most = retryOperator
 			failures.failures = max(failures.failures, 10)
 		}
-		sleep(ctx, failures.next(most), s.wake)
+		wait.Until(ctx, failures.next(most), s.wake)
 	}
 }
 

@@ -237,16 +237,3 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
-
-// sleep waits, and reports whether it was woken or the time is over rather than ctx.
-func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-wake:
-	}
-	return ctx.Err() == nil
-}

@@ -142,7 +142,7 @@ func (w *file) lock() (size int64, err error) {
 		if err := w.open(); err != nil {
 			return 0, err
 		}
-		if err := retryEINTR(func() error { return unix.Flock(int(w.f.Fd()), unix.LOCK_EX) }); err != nil {
+		if err := files.Lock(w.f, unix.LOCK_EX); err != nil {
 			return 0, fmt.Errorf("lock %s: %w", w.path, err)
 		}
 		open, err := w.f.Stat()
@@ -163,7 +163,7 @@ func (w *file) lock() (size int64, err error) {
 
 func (w *file) unlock() {
 	if w.f != nil {
-		_ = unix.Flock(int(w.f.Fd()), unix.LOCK_UN)
+		_ = files.Lock(w.f, unix.LOCK_UN)
 	}
 }
 

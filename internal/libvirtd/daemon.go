@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // Daemon is a running private daemon. Its methods may be called from any goroutine.
@@ -137,7 +139,7 @@ func (d *Daemon) release() {
 			_ = d.namespace.Close()
 		}
 		// Closing alone does it later, if a child that is being started has the file still.
-		_ = syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN)
+		_ = files.Lock(d.lock, syscall.LOCK_UN)
 		_ = d.lock.Close()
 	})
 }

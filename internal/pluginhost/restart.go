@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 )
 
@@ -94,12 +95,8 @@ func (b *breaker) failed(now time.Time) (time.Duration, bool) {
 		b.failures, b.tried = nil, true
 		return b.policy.Quarantine, true
 	}
-	delay := b.policy.BackoffMax
-	if b.attempt < 32 && b.policy.BackoffBase<<b.attempt < delay && b.policy.BackoffBase<<b.attempt > 0 {
-		delay = b.policy.BackoffBase << b.attempt
-	}
 	b.attempt++
-	return b.jitter(delay), false
+	return b.jitter(wait.Backoff{Min: b.policy.BackoffBase, Max: b.policy.BackoffMax}.Longest(b.attempt)), false
 }
 
 // noteUptime records how long the plugin has been up without a failure.

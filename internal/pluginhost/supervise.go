@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -257,12 +258,12 @@ func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 func (s *supervisor) follow(
 	ctx context.Context, serving *activeProcess, read func(context.Context) error, lost func(),
 ) {
-	const least, most = time.Second, time.Minute
-	for delay := least; ; delay = min(2*delay, most) {
+	backoff := wait.Backoff{Min: time.Second, Max: time.Minute}
+	for failures := 1; ; failures++ {
 		begun := time.Now()
 		err := read(ctx)
-		if time.Since(begun) > most {
-			delay = least
+		if time.Since(begun) > backoff.Max {
+			failures = 1
 		}
 		select {
 		case <-serving.Done():
@@ -274,6 +275,7 @@ func (s *supervisor) follow(
 		}
 		s.log.Warn().Err(err).
 			Msg("The plugin's event stream broke. Until it is restored, changes are noticed at the next periodic pass.")
+		delay := backoff.Longest(failures)
 		select {
 		case <-time.After(delay/2 + s.jitter(delay/2)):
 		case <-serving.Done():

@@ -6,8 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Administer runs f on one connection to a database of servers, as it is: no schema is looked for,
@@ -16,16 +17,16 @@ import (
 func Administer(
 	ctx context.Context, name, op string, o Options, f func(context.Context, *Dialect, *sql.DB) error,
 ) error {
-	a, err := ParseAddress(name)
+	a, err := o.Address(op, name)
 	if err != nil {
-		return addressError(o.Means, op, err)
+		return err
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if !a.Shared() {
 		return db.Explain(ctx, op,
 			&Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
-	if db.connector, err = a.connect(patience); err == nil {
+	if db.connector, err = a.Connect(engine.Patience); err == nil {
 		err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
 	}
 	return db.Explain(ctx, op, err)
@@ -55,13 +56,13 @@ func Sessions(ctx context.Context, d *Dialect, q Querier) ([]Session, error) {
 	return All(ctx, q, func(row Row) (s Session, err error) {
 		err = row.Scan(&s.User, &s.Client, &s.Program, &s.State)
 		return s, err
-	}, d.servers.sessions)
+	}, d.Servers.Sessions)
 }
 
 // Guard makes triggers that refuse what sessions of other programs change in tables, with a
 // message. name begins their names. It may be repeated.
 func Guard(ctx context.Context, d *Dialect, db *sql.DB, name, message string, tables []string) error {
-	for _, statement := range d.servers.guard(name, message, tables) {
+	for _, statement := range d.Servers.Guard(name, message, tables) {
 		if _, err := db.ExecContext(ctx, statement); err != nil && !d.Is(err, Exists) {
 			return err
 		}
@@ -76,7 +77,7 @@ func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []
 	if err != nil {
 		return err
 	}
-	for _, statement := range d.servers.unguard(name, some) {
+	for _, statement := range d.Servers.Unguard(name, some) {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
@@ -91,10 +92,10 @@ func Guarded(
 ) (whole int, some []string, err error) {
 	for _, table := range tables {
 		var there int
-		if err := q.QueryRowContext(ctx, d.servers.guarded, name+"%", table).Scan(&there); err != nil {
+		if err := q.QueryRowContext(ctx, d.Servers.Guarded, name+"%", table).Scan(&there); err != nil {
 			return whole, some, err
 		}
-		if there == d.servers.guards {
+		if there == d.Servers.Guards {
 			whole++
 		}
 		if there > 0 {
@@ -113,10 +114,6 @@ func TryTriggers(ctx context.Context, d *Dialect, db *sql.DB, name string) error
 	_, err := db.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+name)
 	return err
 }
-
-// TriggersRefused says that err is the refusal of a MariaDB or MySQL server with a binary log, or
-// in a Galera cluster, to let a user without the privilege SUPER make or remove a trigger.
-func TriggersRefused(err error) bool { return mysqlIs(err, 1419) }
 
 // Triggers is what decides whether a user may make and remove triggers.
 type Triggers struct {
@@ -154,54 +151,4 @@ func TriggerRules(ctx context.Context, d *Dialect, q Querier) (r Triggers, err e
 	}
 	r.Logged = (values["log_bin"] == "ON" || r.Nodes > 0) && values["log_bin_trust_function_creators"] == "OFF"
 	return r, nil
-}
-
-// The variables of a session that say that it is this program's.
-const (
-	mysqlOwnSession    = "@compute_agent"
-	postgresOwnSession = "compute_agent.session"
-)
-
-// mysqlChanges: a trigger of MySQL is for one kind of change, and is not in a transaction.
-var mysqlChanges = []string{"insert", "update", "delete"}
-
-func mysqlGuard(name, message string, tables []string) (out []string) {
-	for _, table := range tables {
-		for _, change := range mysqlChanges {
-			out = append(out,
-				fmt.Sprintf("CREATE TRIGGER %s_%s_%s BEFORE %[3]s ON %[2]s FOR EACH ROW IF %[4]s IS NULL THEN "+
-					"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '%[5]s'; END IF", name, table,
-					change, mysqlOwnSession, message))
-		}
-	}
-	return out
-}
-
-func mysqlUnguard(name string, tables []string) (out []string) {
-	for _, table := range tables {
-		for _, change := range mysqlChanges {
-			out = append(out, fmt.Sprintf("DROP TRIGGER IF EXISTS %s_%s_%s", name, table, change))
-		}
-	}
-	return out
-}
-
-func postgresGuard(name, message string, tables []string) []string {
-	out := []string{fmt.Sprintf("CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "+
-		"IF COALESCE(current_setting('%s', true), '') = '' THEN RAISE EXCEPTION '%s'; END IF; RETURN NULL; END $$",
-		name, postgresOwnSession, message)}
-	for _, table := range tables {
-		out = append(out,
-			fmt.Sprintf(
-				"CREATE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE "+
-					"FUNCTION %[1]s()", name, table))
-	}
-	return out
-}
-
-func postgresUnguard(name string, tables []string) (out []string) {
-	for _, table := range tables {
-		out = append(out, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", name, table))
-	}
-	return append(out, fmt.Sprintf("DROP FUNCTION IF EXISTS %s()", name))
 }

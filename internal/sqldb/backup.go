@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Backup writes a consistent copy of the database to a new file (mode 0600), while the database is
@@ -52,11 +53,11 @@ func (db *DB) backup(ctx context.Context, file string) (err error) {
 	if _, err := pool.ExecContext(ctx, "VACUUM INTO ?", file); err != nil {
 		return err
 	}
-	return syncFile(file)
+	return SyncFile(file)
 }
 
-// syncFile puts a new file and its name on the disk.
-func syncFile(file string) error {
+// SyncFile puts a new file and its name on the disk.
+func SyncFile(file string) error {
 	for _, name := range []string{file, filepath.Dir(file)} {
 		f, err := os.Open(name) //nolint:gosec // the caller's choice
 		if err != nil {
@@ -85,7 +86,7 @@ func BackUpFile(ctx context.Context, path, file string) (err error) {
 // lockExisting locks a file that is there, and does not open it.
 func (db *DB) lockExisting() (err error) {
 	if _, err := os.Stat(db.path); err != nil {
-		return fileError("", db.path, err)
+		return engine.FileError("", db.path, err)
 	}
 	db.lock, err = lock(db.path, true, false)
 	return err
@@ -191,5 +192,5 @@ func FetchBackup(ctx context.Context, socket, file string) (err error) {
 	if _, err := io.Copy(f, answer); err != nil { // one that ends early is an error, by its length
 		return err
 	}
-	return syncFile(file)
+	return SyncFile(file)
 }

@@ -3,10 +3,11 @@
 package sqldb
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -16,9 +17,8 @@ import (
 func TestConflictsAreTriedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		conflict := errors.New("deadlock")
-		class := func(error) Class { return Retry }
-		r, start := retries{dialect: &Dialect{class: class, Kind: mysqlKind}}, time.Now()
+		conflict := &mysql.MySQLError{Number: 1213, Message: "deadlock"}
+		r, start := retries{dialect: MySQL}, time.Now()
 		for r.wait(t.Context(), conflict) {
 		}
 		if took := time.Since(start); took < conflictPatience || took > conflictPatience+

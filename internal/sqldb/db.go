@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // DB is a database in use. It is safe for concurrent use.
@@ -220,10 +222,10 @@ func (db *DB) read(ctx context.Context, f func(*sql.Tx) error) (began bool, err 
 		return false, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	if servers := db.Dialect.servers; servers != nil && servers.demotes {
+	if servers := db.Dialect.Servers; servers != nil && servers.Demotes {
 		readOnly, _, err := One(ctx, tx, Value[int64], "SELECT "+db.Dialect.ReadOnly)
 		if err == nil && readOnly != 0 {
-			err = errReadOnlyServer
+			err = engine.ErrReadOnlyServer
 		}
 		if err != nil {
 			return false, err

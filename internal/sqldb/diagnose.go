@@ -22,33 +22,13 @@ type Diagnosis struct {
 	Schema, Write error
 }
 
-// mysqlFacts and postgresFacts are queries for names and values.
-var (
-	mysqlFacts = []string{
-		"SELECT 'version', VERSION()",
-		"SELECT 'client', SUBSTRING_INDEX(USER(), '@', -1)",
-		"SHOW SESSION VARIABLES WHERE variable_name IN ('tx_isolation', 'transaction_isolation', " +
-			"'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'wsrep_sync_wait')",
-		"SHOW SESSION STATUS WHERE variable_name IN ('Ssl_version', 'wsrep_local_state_comment', " +
-			"'wsrep_cluster_status', 'wsrep_cluster_size')",
-	}
-	postgresFacts = []string{
-		"SELECT 'version', current_setting('server_version')",
-		"SELECT 'client', COALESCE(host(inet_client_addr()), '')",
-		"SELECT 'tls', COALESCE((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), '')",
-		"SELECT 'standbys', CAST((SELECT COUNT(*) FROM pg_stat_replication) AS text)",
-		"SELECT name, setting FROM pg_settings WHERE name IN ('transaction_isolation', 'fsync', " +
-			"'synchronous_commit', 'synchronous_standby_names')",
-	}
-)
-
 // Diagnose looks at a database of servers, and changes nothing. The error is that it cannot be used
 // at all, an *[Error].
 func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err error) {
 	const op = "looking at"
-	a, err := ParseAddress(name)
+	a, err := o.Address(op, name)
 	if err != nil {
-		return d, addressError(o.Means, op, err)
+		return d, err
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if !a.Shared() {
@@ -56,7 +36,7 @@ func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err err
 			&Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
 	d = Diagnosis{Address: a.String(), Facts: map[string]string{}, Newest: o.Schema.Newest()}
-	if db.connector, err = a.connect(0); err == nil {
+	if db.connector, err = a.Connect(0); err == nil {
 		err = errors.Join(db.diagnose(ctx, o.Schema, &d), db.Close())
 	}
 	return d, db.Explain(ctx, op, err)
@@ -64,7 +44,7 @@ func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err err
 
 func (db *DB) diagnose(ctx context.Context, s *Schema, d *Diagnosis) error {
 	on := db.pool(1)
-	for _, query := range db.Dialect.servers.facts {
+	for _, query := range db.Dialect.Servers.Facts {
 		err := Each(ctx, on, query, nil, func(row Row) error {
 			var name, value string
 			err := row.Scan(&name, &value)

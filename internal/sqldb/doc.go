@@ -8,7 +8,7 @@
 //	DB.Read     one snapshot
 //	DB.Backup   a consistent copy while the database is in use
 //	Error       what is wrong with a database, and what to do about it
-//	Dialect     what differs from one database engine to the other
+//	Dialect     what differs from one database engine to the other; see package engine
 //
 // # One process
 //

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 const (
@@ -220,7 +222,7 @@ func identify(path string) (identity, error) {
 // writeFailed takes note of the error of a write. An error that is not about the storage, such as a
 // constraint that was violated, says nothing about it.
 func (f *databaseFiles) writeFailed(err error) {
-	if err == nil || !storageFailed(err) {
+	if err == nil || !engine.StorageFailed(err) {
 		return
 	}
 	f.mu.Lock()

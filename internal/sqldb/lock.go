@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it
@@ -48,16 +49,10 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fileError(op, path, err)
-	}
-	for {
-		err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EINTR) {
-			break
-		}
+		return nil, engine.FileError(op, path, err)
 	}
 	l := &lockFile{path, f}
-	if err != nil {
+	if err := files.Lock(f, how|syscall.LOCK_NB); err != nil {
 		who := "another process"
 		if h := holderIn(f); h.PID != 0 {
 			who = fmt.Sprintf("another process (pid %d)", h.PID)
@@ -67,7 +62,7 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 			return nil, &Error{Op: op, Database: path, Kind: ErrLocked,
 				Hint: who + " has it open, and a database file belongs to one process; stop that one first"}
 		}
-		return nil, fileError(op, path, err)
+		return nil, engine.FileError(op, path, err)
 	}
 	if exclusively {
 		files.GiveToOwner(f, path)
@@ -182,6 +177,6 @@ func (l *lockFile) close() error {
 	if l == nil {
 		return nil
 	}
-	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN) // without it, closing does it a little later
+	_ = files.Lock(l.f, syscall.LOCK_UN) // without it, closing does it a little later
 	return l.f.Close()
 }

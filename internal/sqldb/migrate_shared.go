@@ -201,7 +201,7 @@ func (m *migration) prepare(ctx context.Context) error {
 // otherTables says whether there are tables beside that of the steps.
 func (m *migration) otherTables(ctx context.Context) (bool, error) {
 	n := 0
-	err := m.db.QueryRowContext(ctx, m.d.countTables()+" WHERE name <> ?", m.schema.Table).Scan(&n)
+	err := m.db.QueryRowContext(ctx, m.d.CountTables()+" WHERE name <> ?", m.schema.Table).Scan(&n)
 	return n > 0, err
 }
 

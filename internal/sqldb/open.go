@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Options say how a database is opened. Schema is needed.
@@ -48,11 +48,11 @@ type Options struct {
 	// Progress, if set, is called every few seconds while steps of the schema are run, also by
 	// another process that this one waits for.
 	Progress func()
-	// Copied, if set, is called now and then while BackUp and Restore copy rows, with the table and
+	// Copied, if set, is called now and then while package backup copies rows, with the table and
 	// how many rows of all tables are copied.
 	Copied func(table string, rows int64)
-	// patient lets each statement take as long as one of a migration may.
-	patient bool
+	// Patient lets each statement take as long as one of a migration may.
+	Patient bool
 }
 
 const (
@@ -73,9 +73,9 @@ var opening sync.Mutex
 // is refused and not touched. A database of servers has to be there, and gets its tables when it
 // has none.
 func Open(ctx context.Context, name string, o Options) (*DB, error) {
-	a, err := ParseAddress(name)
+	a, err := o.Address("opening", name)
 	if err != nil {
-		return nil, addressError(o.Means, "opening", err)
+		return nil, err
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	db.failover = o.Failover
@@ -94,13 +94,18 @@ func Open(ctx context.Context, name string, o Options) (*DB, error) {
 	return db, nil
 }
 
-// addressError is the error about a name that cannot be read.
-func addressError(means func(error) error, op string, err error) error {
-	e := &Error{Op: op, Database: "a database", Kind: ErrUnreachable, Err: err}
-	if means != nil {
-		e.Means = means(e.Kind)
+// Address reads the name of a database, as [ParseAddress] does, for an operation. Errors are
+// *[Error].
+func (o Options) Address(op, name string) (Address, error) {
+	a, err := ParseAddress(name)
+	if err == nil {
+		return a, nil
 	}
-	return e
+	e := &Error{Op: op, Database: "a database", Kind: ErrUnreachable, Err: err}
+	if o.Means != nil {
+		e.Means = o.Means(e.Kind)
+	}
+	return a, e
 }
 
 // requiredSteps is how many steps of the schema a database has to have.
@@ -141,7 +146,7 @@ func (db *DB) open(ctx context.Context, given string, o Options) error {
 		return db.Write(ctx, "probing", func(tx *sql.Tx) error { return touch(ctx, tx) })
 	})
 	if err != nil {
-		return fileError("", db.path, err)
+		return engine.FileError("", db.path, err)
 	}
 	for _, c := range db.connectors {
 		c.files.Store(db.files)
@@ -152,7 +157,7 @@ func (db *DB) open(ctx context.Context, given string, o Options) error {
 // repeat calls a function every beatTime, until stop, and not for longer than a step of a schema
 // may take.
 func repeat(ctx context.Context, f func()) (stop func()) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, engine.Patience)
 	var repeating sync.WaitGroup
 	repeating.Go(func() {
 		for wait.For(ctx, beatTime) {
@@ -170,7 +175,7 @@ func (db *DB) lockAndOpen(ctx context.Context, o Options) error {
 	opening.Lock()
 	defer opening.Unlock()
 	if err := os.MkdirAll(filepath.Dir(db.path), 0o700); err != nil {
-		return fileError("", db.path, err)
+		return engine.FileError("", db.path, err)
 	}
 	if _, err := os.Lstat(db.path + "-lock"); errors.Is(err, fs.ErrNotExist) {
 		// No process of ours has it open. A file of another program is refused before anything is
@@ -201,7 +206,7 @@ func (db *DB) lockAndOpen(ctx context.Context, o Options) error {
 		err = f.Close()
 	}
 	if err != nil {
-		return fileError("", db.path, err)
+		return engine.FileError("", db.path, err)
 	}
 	pragmas := []string{"journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}
 	if o.MaxPages > 0 {
@@ -242,14 +247,14 @@ const (
 // program's; with probe, its tables say so.
 func (db *DB) probeFile(ctx context.Context, s *Schema, probe bool) (empty bool, err error) {
 	if info, err := os.Stat(db.path); err == nil && info.IsDir() {
-		return false, fileError("", db.path, &fs.PathError{Op: "open", Path: db.path, Err: syscall.EISDIR})
+		return false, engine.FileError("", db.path, &fs.PathError{Op: "open", Path: db.path, Err: syscall.EISDIR})
 	}
 	f, err := os.Open(db.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return true, nil
 	case err != nil:
-		return false, fileError("", db.path, err)
+		return false, engine.FileError("", db.path, err)
 	}
 	head := make([]byte, headerSize)
 	n, err := io.ReadFull(f, head)
@@ -258,7 +263,7 @@ func (db *DB) probeFile(ctx context.Context, s *Schema, probe bool) (empty bool,
 	case errors.Is(err, io.EOF):
 		return true, nil
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		return false, fileError("", db.path, err)
+		return false, engine.FileError("", db.path, err)
 	case n < headerSize || !bytes.HasPrefix(head, header):
 		return false, &Error{Kind: ErrNotDatabase,
 			Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
@@ -296,13 +301,13 @@ func Inspect(
 	ctx context.Context, name string, o Options, f func(context.Context, *Dialect, Querier) error,
 ) (err error) {
 	const op = "reading the schema of"
-	a, err := ParseAddress(name)
+	a, err := o.Address(op, name)
 	if err != nil {
-		return addressError(o.Means, op, err)
+		return err
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if a.Shared() {
-		if db.connector, err = a.connect(0); err == nil {
+		if db.connector, err = a.Connect(0); err == nil {
 			err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
 		}
 	} else {
@@ -317,7 +322,7 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 	defer opening.Unlock()
 	switch info, err := os.Stat(db.path); {
 	case err != nil:
-		return fileError("", db.path, err)
+		return engine.FileError("", db.path, err)
 	case !info.Mode().IsRegular():
 		return &Error{Kind: ErrNotDatabase, Hint: "it is not a file"}
 	}
@@ -330,6 +335,31 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 		return err
 	}
 	return db.readOnly(func(q Querier) error { return f(ctx, db.Dialect, q) })
+}
+
+// OpenReader opens a database of servers to read from, and changes nothing. A statement may take an
+// hour. Errors are *[Error].
+func OpenReader(ctx context.Context, a Address, o Options) (*DB, error) {
+	const op = "reading"
+	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
+	var err error
+	if db.connector, err = a.Connect(engine.Patience); err != nil {
+		return nil, db.Explain(ctx, op, err)
+	}
+	db.Reader = db.pool(1)
+	has, err := o.Schema.version(ctx, db.Dialect, db.Reader)
+	if newest := o.Schema.Newest(); err == nil && has != newest && (has > newest || has < o.Schema.Least()) {
+		err = &Error{
+			Kind: ErrSchema,
+			Hint: fmt.Sprintf(
+				"it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the "+
+					"program of its version", has, newest),
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(db.Explain(ctx, op, err), db.Close())
+	}
+	return db, nil
 }
 
 // Version is how many steps of the schema a database has had; see [Inspect].
@@ -367,23 +397,4 @@ func realName(path string) string {
 		return filepath.Join(dir, filepath.Base(path))
 	}
 	return path
-}
-
-// PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of sqlite:////PATH, as
-// others write it, too.
-func PathOf(dsn string) (string, error) {
-	rest, ok := strings.CutPrefix(dsn, "sqlite://")
-	if !ok || !strings.HasPrefix(rest, "/") {
-		return "", fmt.Errorf("%q is not the address of an SQLite database: write sqlite:///PATH", dsn)
-	}
-	if path, _, ok := strings.Cut(rest, "?"); ok {
-		return "", fmt.Errorf(
-			"%q with a question mark is not the address of an SQLite database: it takes no options, and a question "+
-				"mark in a name is %%3F", "sqlite://"+path)
-	}
-	path, err := url.PathUnescape(rest)
-	if path = filepath.Clean(path); err != nil || strings.ContainsRune(path, 0) || path == "/" {
-		return "", fmt.Errorf("%q is not the address of an SQLite database: its path cannot be read", dsn)
-	}
-	return path, nil
 }

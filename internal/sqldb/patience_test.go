@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -70,7 +71,7 @@ func TestAdministrationMayTakeLong(t *testing.T) {
 				return err
 			}))
 		openSummed(t, name)
-		must(t, sqldb.Examine(t.Context(), name, summed(), func(db *sqldb.DB) error {
+		must(t, backup.Examine(t.Context(), name, summed(), func(db *sqldb.DB) error {
 			_, err := db.Reader.ExecContext(t.Context(), slowly[db.Dialect.Name])
 			return err
 		}))

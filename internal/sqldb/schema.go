@@ -130,7 +130,7 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 	if err := q.QueryRowContext(
 		ctx,
 		"SELECT a.application_id, v.user_version, ("+
-			d.someTable()+") FROM pragma_application_id a, pragma_user_version v",
+			d.SomeTable()+") FROM pragma_application_id a, pragma_user_version v",
 	).Scan(
 		&id,
 		&version,
@@ -156,22 +156,14 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 // HasTable reports whether there is a table with a name.
 func HasTable(ctx context.Context, d *Dialect, q Querier, name string) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, d.countTables()+" WHERE name = ?", name).Scan(&n)
+	err := q.QueryRowContext(ctx, d.CountTables()+" WHERE name = ?", name).Scan(&n)
 	return n > 0, err
 }
 
 // SomeTable returns the name of some table, or "" if the database has no table.
 func SomeTable(ctx context.Context, d *Dialect, q Querier) (name string, err error) {
-	err = q.QueryRowContext(ctx, d.someTable()).Scan(&name)
+	err = q.QueryRowContext(ctx, d.SomeTable()).Scan(&name)
 	return name, err
-}
-
-// countTables is a query for the number of tables, to which a condition on their name can be added.
-func (d *Dialect) countTables() string { return "SELECT COUNT(*) FROM (" + d.Tables + ") t" }
-
-// someTable is a query for the name of some table, which is empty if the database has no table.
-func (d *Dialect) someTable() string {
-	return "SELECT COALESCE(MIN(name), '') FROM (" + d.Tables + ") t"
 }
 
 // Apply runs all steps in a new database, such as one in memory.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 const (
@@ -35,11 +36,11 @@ const (
 // safe beside older programs.
 func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 	longest := time.Duration(0)
-	if o.patient {
-		longest = patience
+	if o.Patient {
+		longest = engine.Patience
 	}
 	var err error
-	if db.connector, err = a.connect(longest); err != nil {
+	if db.connector, err = a.Connect(longest); err != nil {
 		return err
 	}
 	db.Writer = db.pool(1)
@@ -70,7 +71,7 @@ func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 // migrateShared brings the schema up to date. The statements of its steps may take long, and have a
 // connection of their own.
 func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int) error {
-	connector, err := a.connect(patience)
+	connector, err := a.Connect(engine.Patience)
 	if err != nil {
 		return err
 	}
@@ -181,16 +182,9 @@ func (r *retries) wait(ctx context.Context, err error) bool {
 // Pause waits before a transaction is tried again, longer each time and with jitter, so that two
 // processes do not stay in step.
 func Pause(ctx context.Context, try int) {
-	mean := min(firstPause<<min(try-1, 10), lastPause)
+	mean := wait.Backoff{Min: firstPause, Max: lastPause}.Longest(try)
 	wait.For(ctx, mean/2+mathrand.N(mean)) // the next try finds that ctx has ended
 }
-
-// A token says whose transaction changed the row that all change. It has tokenSize characters; the
-// row has those of the last keptTokens transactions, the newest first.
-const (
-	tokenSize  = 26
-	keptTokens = 16
-)
 
 // sharedTx is one transaction, however often it is tried.
 type sharedTx struct {
@@ -222,7 +216,7 @@ func (w *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
 			return err == nil, err
 		}
 	}
-	number, found, err := w.db.Dialect.servers.bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
+	number, found, err := w.db.Dialect.Servers.Bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
 	if err != nil {
 		return false, err
 	}
@@ -259,12 +253,12 @@ func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err err
 		Scan(&tokens, &number); err != nil {
 		return false, err
 	}
-	for ; len(tokens) >= tokenSize; tokens = tokens[tokenSize:] {
-		if tokens[:tokenSize] == w.token {
+	for ; len(tokens) >= engine.TokenSize; tokens = tokens[engine.TokenSize:] {
+		if tokens[:engine.TokenSize] == w.token {
 			return true, nil
 		}
 	}
-	if number-w.unknown >= keptTokens {
+	if number-w.unknown >= engine.KeptTokens {
 		return false, ErrOutcomeUnknown
 	}
 	return false, nil

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // words stand in a step for what the engines have differently: $int is INTEGER in SQLite and BIGINT
@@ -84,7 +86,7 @@ func render(text string, d *Dialect) ([]string, error) {
 			code.WriteString(line)
 		}
 	}
-	expanded, err := expand(code.String(), slices.Index(dialects, d))
+	expanded, err := expand(code.String(), slices.Index(engine.Dialects, d))
 	if err != nil {
 		return nil, err
 	}

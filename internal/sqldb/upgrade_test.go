@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -264,8 +265,8 @@ func TestBackupBeforeContract(t *testing.T) {
 			must(t, db.Close())
 		}
 		file := filepath.Join(t.TempDir(), "backup")
-		must(t, sqldb.BackUp(t.Context(), name, second, file))
-		if err := sqldb.BackUp(t.Context(), name, first, file+"2"); !errors.Is(err, sqldb.ErrSchema) {
+		must(t, backup.Create(t.Context(), name, second, file))
+		if err := backup.Create(t.Context(), name, first, file+"2"); !errors.Is(err, sqldb.ErrSchema) {
 			t.Errorf("the older program's backup: %v", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -24,13 +25,13 @@ import (
 func TestRealBackupAndRestore(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	o := store.DatabaseOptions()
-	digest := func(name string) (out sqldb.Digest) {
+	digest := func(name string) (out backup.Digest) {
 		t.Helper()
-		testproc.Check(t, sqldb.Examine(ctx, name, o, func(db *sqldb.DB) (err error) {
+		testproc.Check(t, backup.Examine(ctx, name, o, func(db *sqldb.DB) (err error) {
 			if err := store.Verify(ctx, db); err != nil {
 				return err
 			}
-			out, err = db.Digest(ctx, o.Schema)
+			out, err = backup.DigestOf(ctx, db, o.Schema)
 			return err
 		}))
 		return out
@@ -51,17 +52,17 @@ func TestRealBackupAndRestore(t *testing.T) {
 			continue
 		}
 		file := filepath.Join(dir, fmt.Sprint(i, ".db"))
-		testproc.Check(t, sqldb.BackUp(ctx, last, o, file))
+		testproc.Check(t, backup.Create(ctx, last, o, file))
 		if got := digest(file); got.String() != want.String() {
 			t.Fatalf("the backup of %s: %+v, want %+v", last, got, want)
 		}
-		testproc.ErrorIs(t, sqldb.BackUp(ctx, last, o, file), fs.ErrExist, "a second backup to the same file: %v")
+		testproc.ErrorIs(t, backup.Create(ctx, last, o, file), fs.ErrExist, "a second backup to the same file: %v")
 		name := e.fresh(t)
-		got := testproc.Try(sqldb.Restore(ctx, name, o, file)).Or(t)
+		got := testproc.Try(backup.Restore(ctx, name, o, file)).Or(t)
 		if got.String() != want.String() || digest(name).String() != want.String() {
 			t.Fatalf("restored to %s: %+v, want %+v", e.name, got, want)
 		}
-		if _, err := sqldb.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
+		if _, err := backup.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
 			t.Errorf("a second restore to the same database: %v", err)
 		}
 		last = name

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -34,17 +35,17 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 			return err
 		}
 		file := filepath.Join(t.TempDir(), "backup")
-		testproc.Check(t, errors.Join(createClass(running, "CUSTOM_KEPT"), sqldb.BackUp(ctx, name, o, file),
+		testproc.Check(t, errors.Join(createClass(running, "CUSTOM_KEPT"), backup.Create(ctx, name, o, file),
 			createClass(running, "CUSTOM_LOST")))
 		had := running.Current().Version()
-		if _, err := sqldb.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
+		if _, err := backup.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
 			t.Errorf("restored to a database in use: %v", err)
 		}
 		if _, err := running.Snapshot(ctx); err != nil {
 			t.Errorf("after a restore that was refused: %v", err)
 		}
 		emptied(t, name)
-		testproc.Try(sqldb.Restore(ctx, name, o, file)).Or(t)
+		testproc.Try(backup.Restore(ctx, name, o, file)).Or(t)
 		refused := func(when string) {
 			t.Helper()
 			for what, err := range map[string]error{"write": createClass(running, "CUSTOM_OTHER"),

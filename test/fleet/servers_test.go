@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/lib/processes"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -126,7 +126,7 @@ func loadShared(t *testing.T, dsn string, agents []*agent) error {
 	if err := load(t.Context(), file, agents, func(*agent) bool { return true }); err != nil {
 		return err
 	}
-	_, err := sqldb.Restore(t.Context(), dsn, store.DatabaseOptions(), file)
+	_, err := backup.Restore(t.Context(), dsn, store.DatabaseOptions(), file)
 	return err
 }
 

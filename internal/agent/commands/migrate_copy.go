@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -31,7 +32,7 @@ func copyDatabase(ctx context.Context, a sqldb.Address, name string) (file strin
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	file = filepath.Join(dir, "placement.db")
-	if err := sqldb.BackUp(ctx, name, store.DatabaseOptions(), file); err != nil {
+	if err := backup.Create(ctx, name, store.DatabaseOptions(), file); err != nil {
 		remove()
 		if errors.Is(err, sqldb.ErrSchema) {
 			err = fmt.Errorf("%w: %w", control.ErrRefused, err)

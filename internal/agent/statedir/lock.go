@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // LockFile is the file below the state directory that its owner locks.
@@ -32,7 +34,7 @@ func Lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent.state_dir: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := files.Lock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf(
@@ -44,7 +46,7 @@ func Lock(dir string) (unlock func(), err error) {
 	return func() {
 		// Closing it is too late while a process that was just started has the file, until it
 		// executes its program.
-		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = files.Lock(f, unix.LOCK_UN)
 		_ = f.Close()
 	}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 )
 
 // Stored is a database that can be backed up, restored and checked.
@@ -49,7 +50,7 @@ func NewBackup(s Stored) *cobra.Command {
 				return err
 			}
 			err = WithProgress(cmd, "Copying the database of "+s.Of, func(p *render.Progress) error {
-				return sqldb.BackUpServed(cmd.Context(), name, s.copying(p), args[0])
+				return backup.CreateServed(cmd.Context(), name, s.copying(p), args[0])
 			})
 			switch {
 			case errors.Is(err, fs.ErrExist):
@@ -75,11 +76,11 @@ func NewRestore(s Stored) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var digest sqldb.Digest
+			var digest backup.Digest
 			err = AuditDatabase(cmd, s.Service, cfg, sqldb.Shown(name), func() (did any, err error) {
 				what := "Restoring the database of " + s.Of
-				digest, err = WithProgressOf(cmd, what, func(p *render.Progress) (sqldb.Digest, error) {
-					return sqldb.Restore(cmd.Context(), name, s.copying(p), args[0])
+				digest, err = WithProgressOf(cmd, what, func(p *render.Progress) (backup.Digest, error) {
+					return backup.Restore(cmd.Context(), name, s.copying(p), args[0])
 				})
 				if err == nil {
 					did = map[string]any{"restored_from": args[0], "rows": digest.Rows(), "digest": digest.String()}
@@ -116,8 +117,8 @@ func NewCheck(s Stored) *cobra.Command {
 				return err
 			}
 			what := "Reading " + sqldb.Shown(name)
-			digest, err := WithProgressOf(cmd, what, func(*render.Progress) (sqldb.Digest, error) {
-				return sqldb.Check(cmd.Context(), name, s.Options(), s.Verify)
+			digest, err := WithProgressOf(cmd, what, func(*render.Progress) (backup.Digest, error) {
+				return backup.Check(cmd.Context(), name, s.Options(), s.Verify)
 			})
 			if err != nil {
 				return err

@@ -11,20 +11,21 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
 // Contents is what is in a database, as JSON.
 type Contents struct {
-	Database string              `json:"database"`
-	Digest   string              `json:"digest"`
-	Rows     int64               `json:"rows"`
-	Tables   []sqldb.TableDigest `json:"tables"`
+	Database string               `json:"database"`
+	Digest   string               `json:"digest"`
+	Rows     int64                `json:"rows"`
+	Tables   []backup.TableDigest `json:"tables"`
 }
 
 // ContentsOf returns the Contents of the database of a name, which may have a password.
-func ContentsOf(name string, digest sqldb.Digest) Contents {
+func ContentsOf(name string, digest backup.Digest) Contents {
 	return Contents{sqldb.Shown(name), digest.String(), digest.Rows(), digest.Tables}
 }
 

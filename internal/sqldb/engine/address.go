@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"context"
@@ -32,9 +32,9 @@ type Address struct {
 	HasPassword bool
 	// PasswordFile is the file of the password, if the address names one.
 	PasswordFile string
-	// connect makes the connector to the servers, which bounds each statement: to answerTimeout, or
+	// Connect makes the connector to the servers, which bounds each statement: to answerTimeout, or
 	// to patience if that is longer.
-	connect func(patience time.Duration) (driver.Connector, error)
+	Connect func(patience time.Duration) (driver.Connector, error)
 }
 
 // String is the address for people: the file, or the DSN without its password.
@@ -330,4 +330,23 @@ func (d *dsn) seconds(name string, into *time.Duration) error {
 	}
 	*into = time.Duration(n) * time.Second
 	return nil
+}
+
+// PathOf returns the path in a URL of the form sqlite:///PATH, from / on; of sqlite:////PATH, as
+// others write it, too.
+func PathOf(dsn string) (string, error) {
+	rest, ok := strings.CutPrefix(dsn, "sqlite://")
+	if !ok || !strings.HasPrefix(rest, "/") {
+		return "", fmt.Errorf("%q is not the address of an SQLite database: write sqlite:///PATH", dsn)
+	}
+	if path, _, ok := strings.Cut(rest, "?"); ok {
+		return "", fmt.Errorf(
+			"%q with a question mark is not the address of an SQLite database: it takes no options, and a question "+
+				"mark in a name is %%3F", "sqlite://"+path)
+	}
+	path, err := url.PathUnescape(rest)
+	if path = filepath.Clean(path); err != nil || strings.ContainsRune(path, 0) || path == "/" {
+		return "", fmt.Errorf("%q is not the address of an SQLite database: its path cannot be read", dsn)
+	}
+	return path, nil
 }

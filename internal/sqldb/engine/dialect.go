@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 type Dialect struct {
 	// Name is "sqlite", "mysql" or "postgres".
 	Name string
-	// servers is nil for files.
-	servers *servers
+	// Servers is nil for files.
+	Servers *Servers
 	// Upsert is the end of an INSERT that, where there is a row of the key, sets its columns to the
 	// new values instead; without columns the row stays as it is.
 	Upsert func(key string, columns ...string) string
@@ -48,26 +48,33 @@ type Dialect struct {
 	class func(err error) Class
 }
 
-// servers is what differs from one engine of database servers to the other.
-type servers struct {
-	// sessions is a query for the other sessions on the database: user, client, program, state.
-	sessions string
-	// facts are queries for the names and values of a [Diagnosis].
-	facts []string
-	// guard and unguard are the statements that make and remove the triggers of Guard. guarded is a
-	// query for how many with a name like the first parameter a table has, guards how many it
-	// should have.
-	guard   func(name, message string, tables []string) []string
-	unguard func(name string, tables []string) []string
-	guarded string
-	guards  int
-	// demotes says that a server can become a replica while connections to it last.
-	demotes bool
-	// bump changes row 0 of the table that has a row for each step of a schema: it adds one to beat
+// Servers is what differs from one engine of database servers to the other.
+type Servers struct {
+	// Sessions is a query for the other sessions on the database: user, client, program, state.
+	Sessions string
+	// Facts are queries for the names and values of a diagnosis.
+	Facts []string
+	// Guard and Unguard are the statements that make and remove the triggers that keep other
+	// programs from writing. Guarded is a query for how many with a name like the first parameter a
+	// table has, Guards how many it should have.
+	Guard   func(name, message string, tables []string) []string
+	Unguard func(name string, tables []string) []string
+	Guarded string
+	Guards  int
+	// Demotes says that a server can become a replica while connections to it last.
+	Demotes bool
+	// Bump changes row 0 of the table that has a row for each step of a schema: it adds one to beat
 	// and puts a token before the others. It returns the new beat, and whether there is a row 0
 	// that a program which knows a number of steps may change.
-	bump func(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error)
+	Bump func(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error)
 }
+
+// A token says whose transaction changed the row that all change. It has TokenSize characters; the
+// row has those of the last KeptTokens transactions, the newest first.
+const (
+	TokenSize  = 26
+	KeptTokens = 16
+)
 
 // Class is what a driver's error says of a statement, beside its kind.
 type Class uint8
@@ -88,10 +95,10 @@ const (
 func (d *Dialect) Is(err error, classes Class) bool { return d.class(err)&classes != 0 }
 
 // Shared says that several processes can use a database at the same time.
-func (d *Dialect) Shared() bool { return d.servers != nil }
+func (d *Dialect) Shared() bool { return d.Servers != nil }
 
-// dialects are all.
-var dialects = []*Dialect{SQLite, MySQL, PostgreSQL}
+// Dialects are all.
+var Dialects = []*Dialect{SQLite, MySQL, PostgreSQL}
 
 // TimeText is the form in which SQLAlchemy keeps times in SQLite: UTC, with microseconds.
 const TimeText = "2006-01-02 15:04:05.000000"
@@ -108,6 +115,14 @@ func (d *Dialect) Insert(ctx context.Context, tx *sql.Tx, query string, args ...
 		return 0, err
 	}
 	return result.LastInsertId()
+}
+
+// CountTables is a query for the number of tables, to which a condition on their name can be added.
+func (d *Dialect) CountTables() string { return "SELECT COUNT(*) FROM (" + d.Tables + ") t" }
+
+// SomeTable is a query for the name of some table, which is empty if the database has no table.
+func (d *Dialect) SomeTable() string {
+	return "SELECT COALESCE(MIN(name), '') FROM (" + d.Tables + ") t"
 }
 
 // Snapshot are the options of a transaction that reads what one moment has.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func TestClassesOfServersErrors(t *testing.T) {
 		is(d, driver.ErrBadConn, CommitUnknown)
 		is(d, context.Canceled, CommitUnknown)
 	}
-	for _, d := range dialects {
+	for _, d := range Dialects {
 		is(d, errors.New("x"), 0)
 		is(d, nil, 0)
 	}

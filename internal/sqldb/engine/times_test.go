@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb_test
+package engine_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -21,13 +21,13 @@ func TestTimeColumns(t *testing.T) {
 		time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)): time.Date(2026, 1, 2, 2, 4, 5, 0, time.UTC),
 	} {
 		got := time.Unix(1, 0)
-		if err := (sqldb.TimeScan{To: &got}).Scan(src); err != nil || !got.Equal(want) {
+		if err := (engine.TimeScan{To: &got}).Scan(src); err != nil || !got.Equal(want) {
 			t.Errorf("%v reads as %v, %v, want %v", src, got, err, want)
 		}
 	}
 	for _, src := range []any{"", "yesterday", "2026-11-21 05:4x:01", int64(5)} {
 		got := time.Time{}
-		if err := (sqldb.TimeScan{To: &got}).Scan(src); err == nil {
+		if err := (engine.TimeScan{To: &got}).Scan(src); err == nil {
 			t.Errorf("%v reads as %v, want an error", src, got)
 		}
 	}
@@ -42,8 +42,8 @@ func FuzzTimeColumns(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var got time.Time
-		err := (sqldb.TimeScan{To: &got}).Scan(text)
-		for _, layout := range []string{sqldb.TimeText, "2006-01-02 15:04:05"} {
+		err := (engine.TimeScan{To: &got}).Scan(text)
+		for _, layout := range []string{engine.TimeText, "2006-01-02 15:04:05"} {
 			want, wantErr := time.Parse(layout, text)
 			if wantErr != nil {
 				continue

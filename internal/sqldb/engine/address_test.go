@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"crypto/ecdsa"
@@ -29,7 +29,7 @@ func described(t testing.TB, a Address) string {
 	if a.Path != "" {
 		return a.Path
 	}
-	made := testproc.Try(a.connect(0)).Or(t)
+	made := testproc.Try(a.Connect(0)).Or(t)
 	if c, is := made.(*mysqlConnector); is {
 		password := testproc.Try(c.read(t.Context())).Or(t)
 		var hosts []string
@@ -278,7 +278,7 @@ func TestPasswordFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "password")
 	a := testproc.Try(ParseAddress("mysql://u@127.0.0.1:1/d?password_file=" + file)).Or(t)
-	made := testproc.Try(a.connect(0)).Or(t)
+	made := testproc.Try(a.Connect(0)).Or(t)
 	_, err := made.Connect(t.Context())
 	if err == nil || !strings.Contains(err.Error(), file) ||
 		!strings.Contains(err.Error(), "its password cannot be read") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"context"
@@ -43,17 +43,17 @@ var MySQL = &Dialect{
 	ReadOnly: "CASE WHEN CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') THEN 0 ELSE 1 END",
 	Kind:     mysqlKind,
 	class:    mysqlClass,
-	servers: &servers{
-		sessions: "SELECT user, host, '', COALESCE(command, '') FROM information_schema.processlist " +
+	Servers: &Servers{
+		Sessions: "SELECT user, host, '', COALESCE(command, '') FROM information_schema.processlist " +
 			"WHERE db = DATABASE() AND id <> CONNECTION_ID() ORDER BY id",
-		facts:   mysqlFacts,
-		guard:   mysqlGuard,
-		unguard: mysqlUnguard,
-		guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND " +
+		Facts:   mysqlFacts,
+		Guard:   mysqlGuard,
+		Unguard: mysqlUnguard,
+		Guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND " +
 			"trigger_name LIKE ? AND event_object_table = ?",
-		guards:  3,
-		demotes: true,
-		bump:    mysqlBump,
+		Guards:  3,
+		Demotes: true,
+		Bump:    mysqlBump,
 	},
 }
 
@@ -83,7 +83,7 @@ func mysqlClass(err error) (c Class) {
 func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
 	result, err := tx.ExecContext(ctx, fmt.Sprintf(
 		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0 "+
-			"AND needs <= ?", table, tokenSize*keptTokens), token, knows)
+			"AND needs <= ?", table, TokenSize*KeptTokens), token, knows)
 	if err != nil {
 		return 0, false, err
 	}
@@ -106,7 +106,7 @@ func mysqlKind(err error) (kind error, hint string) {
 	switch {
 	case mysqlIs(err, 1021, 1114):
 		return ErrFull, "make space on the database server"
-	case mysqlIs(err, 1290, 1792, 1836), errors.Is(err, errReadOnlyServer):
+	case mysqlIs(err, 1290, 1792, 1836), errors.Is(err, ErrReadOnlyServer):
 		return ErrReadOnly, "the database server is read-only: it may be a replica, or a primary that was replaced"
 	case mysqlIs(err, 1044, 1045, 1142, 1143, 1227, 1370, 1419):
 		return ErrDenied, "check the user, the password and what is granted to the user"
@@ -248,7 +248,7 @@ func mysqlAddress(d *dsn) (Address, error) {
 			places = append(places, host)
 		}
 	}
-	return Address{Dialect: MySQL, shown: d.String(), connect: func(patience time.Duration) (driver.Connector, error) {
+	return Address{Dialect: MySQL, shown: d.String(), Connect: func(patience time.Duration) (driver.Connector, error) {
 		c := &mysqlConnector{read: d.secret, patience: patience}
 		for _, place := range places {
 			one := base.Clone()
@@ -302,7 +302,8 @@ func (c *mysqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 var (
-	errReadOnlyServer = errors.New("the server is read-only")
+	// ErrReadOnlyServer is the error of a server that does not take writes.
+	ErrReadOnlyServer = errors.New("the server is read-only")
 	errTooOld         = errors.New("the server is too old")
 )
 
@@ -346,7 +347,7 @@ func (c *conn) beginMySQL(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", errTooOld, version)
 	}
 	if readOnly != "0" {
-		return errReadOnlyServer
+		return ErrReadOnlyServer
 	}
 	return nil
 }
@@ -363,3 +364,44 @@ func mysqlTooOld(version string) bool {
 	}
 	return major < 8
 }
+
+// mysqlFacts are queries for names and values.
+var mysqlFacts = []string{
+	"SELECT 'version', VERSION()",
+	"SELECT 'client', SUBSTRING_INDEX(USER(), '@', -1)",
+	"SHOW SESSION VARIABLES WHERE variable_name IN ('tx_isolation', 'transaction_isolation', " +
+		"'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'wsrep_sync_wait')",
+	"SHOW SESSION STATUS WHERE variable_name IN ('Ssl_version', 'wsrep_local_state_comment', " +
+		"'wsrep_cluster_status', 'wsrep_cluster_size')",
+}
+
+// mysqlOwnSession is the variable of a session that says that it is this program's.
+const mysqlOwnSession = "@compute_agent"
+
+// mysqlChanges: a trigger of MySQL is for one kind of change, and is not in a transaction.
+var mysqlChanges = []string{"insert", "update", "delete"}
+
+func mysqlGuard(name, message string, tables []string) (out []string) {
+	for _, table := range tables {
+		for _, change := range mysqlChanges {
+			out = append(out,
+				fmt.Sprintf("CREATE TRIGGER %s_%s_%s BEFORE %[3]s ON %[2]s FOR EACH ROW IF %[4]s IS NULL THEN "+
+					"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '%[5]s'; END IF", name, table,
+					change, mysqlOwnSession, message))
+		}
+	}
+	return out
+}
+
+func mysqlUnguard(name string, tables []string) (out []string) {
+	for _, table := range tables {
+		for _, change := range mysqlChanges {
+			out = append(out, fmt.Sprintf("DROP TRIGGER IF EXISTS %s_%s_%s", name, table, change))
+		}
+	}
+	return out
+}
+
+// TriggersRefused says that err is the refusal of a MariaDB or MySQL server with a binary log, or
+// in a Galera cluster, to let a user without the privilege SUPER make or remove a trigger.
+func TriggersRefused(err error) bool { return mysqlIs(err, 1419) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"errors"
@@ -89,8 +89,8 @@ func (e *Error) Unwrap() []error {
 	return out
 }
 
-// fileError is the error of an operation of the file system.
-func fileError(op, path string, err error) *Error {
+// FileError is the error of an operation of the file system.
+func FileError(op, path string, err error) *Error {
 	e := &Error{Op: op, Database: path, Kind: ErrUnreachable, Err: err}
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
@@ -144,9 +144,9 @@ func shared(err error) bool {
 	return errors.As(err, &e) && strings.Contains(e.Database, "://")
 }
 
-// storageFailed reports whether the database, or the file system below it, could not do what it was
+// StorageFailed reports whether the database, or the file system below it, could not do what it was
 // asked to.
-func storageFailed(err error) bool {
+func StorageFailed(err error) bool {
 	kind := kindOf(err)
 	return kind != nil && !errors.Is(kind, ErrReplaced)
 }
@@ -159,7 +159,7 @@ func kindOf(err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return ErrReplaced
 	}
-	for _, d := range dialects {
+	for _, d := range Dialects {
 		if kind, _ := d.Kind(err); kind != nil {
 			return kind
 		}

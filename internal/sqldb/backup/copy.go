@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package backup
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // Digest says what a database holds, whatever its engine: databases of the same rows have the same
@@ -57,7 +59,7 @@ func appendValue(text []byte, v any) []byte {
 		text = append(strconv.AppendInt(append(text, 's'), int64(len(v)), 10), 0)
 		return append(text, v...)
 	}
-	panic(fmt.Sprintf("sqldb: a %T in a row", v)) // scanRow makes the above
+	panic(fmt.Sprintf("backup: a %T in a row", v)) // scanRow makes the above
 }
 
 // Rows is how many rows there are.
@@ -91,17 +93,17 @@ type column struct {
 
 // tables are those of a schema, in an order in which rows can be inserted, without those that say
 // something of processes instead of contents.
-func (s *Schema) tables(ctx context.Context) (out []table, err error) {
+func tables(ctx context.Context, s *sqldb.Schema) (out []table, err error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
-	if err := s.Apply(ctx, SQLite, db); err != nil {
+	if err := s.Apply(ctx, sqldb.SQLite, db); err != nil {
 		return nil, err
 	}
-	names, err := All(ctx, db, Value[string],
+	names, err := sqldb.All(ctx, db, sqldb.Value[string],
 		`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY rowid`)
 	if err != nil {
 		return nil, err
@@ -111,10 +113,10 @@ func (s *Schema) tables(ctx context.Context) (out []table, err error) {
 			continue
 		}
 		t := table{name: name}
-		t.columns, err = All(
+		t.columns, err = sqldb.All(
 			ctx,
 			db,
-			func(row Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
+			func(row sqldb.Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
 			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = `+
 				`c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`,
 			name,
@@ -131,7 +133,7 @@ func (s *Schema) tables(ctx context.Context) (out []table, err error) {
 }
 
 // list is the names of the columns, times in the form that scanRow reads.
-func (t table) list(d *Dialect) string {
+func (t table) list(d *sqldb.Dialect) string {
 	names := make([]string, len(t.columns))
 	for i, c := range t.columns {
 		if names[i] = c.name; d != nil && c.kind == "DATETIME" {
@@ -142,12 +144,12 @@ func (t table) list(d *Dialect) string {
 }
 
 // scanRow reads a row of a table: nil, int64, float64, string or time.Time for each column.
-func (t table) scanRow(row Row) ([]any, error) {
+func (t table) scanRow(row sqldb.Row) ([]any, error) {
 	into := make([]any, len(t.columns))
 	for i, c := range t.columns {
 		switch {
 		case c.kind == "DATETIME":
-			into[i] = TimeScan{new(time.Time)}
+			into[i] = sqldb.TimeScan{To: new(time.Time)}
 		case strings.Contains(c.kind, "INT"):
 			into[i] = new(sql.NullInt64)
 		case strings.Contains(c.kind, "FLOA"), strings.Contains(c.kind, "REAL"), strings.Contains(c.kind, "DOUBLE"):
@@ -161,7 +163,7 @@ func (t table) scanRow(row Row) ([]any, error) {
 	}
 	for i, v := range into {
 		switch v := v.(type) {
-		case TimeScan:
+		case sqldb.TimeScan:
 			if into[i] = *v.To; v.To.IsZero() {
 				into[i] = nil
 			}
@@ -176,17 +178,17 @@ func (t table) scanRow(row Row) ([]any, error) {
 	return into, nil
 }
 
-// Digest reads all rows of one snapshot.
-func (db *DB) Digest(ctx context.Context, s *Schema) (out Digest, err error) {
-	tables, err := s.tables(ctx)
+// DigestOf reads all rows of one snapshot of a database with a schema.
+func DigestOf(ctx context.Context, db *sqldb.DB, s *sqldb.Schema) (out Digest, err error) {
+	all, err := tables(ctx, s)
 	if err != nil {
 		return out, err
 	}
 	err = db.Read(ctx, "reading", func(tx *sql.Tx) error {
 		out = Digest{}
-		for _, t := range tables {
+		for _, t := range all {
 			d := TableDigest{Name: t.name}
-			err := Each(ctx, tx, "SELECT "+t.list(db.Dialect)+" FROM "+t.name, nil, func(row Row) error {
+			err := sqldb.Each(ctx, tx, "SELECT "+t.list(db.Dialect)+" FROM "+t.name, nil, func(row sqldb.Row) error {
 				values, err := t.scanRow(row)
 				if err == nil {
 					d.add(values)
@@ -205,21 +207,21 @@ func (db *DB) Digest(ctx context.Context, s *Schema) (out Digest, err error) {
 
 // copyRows copies all rows of one snapshot into a database that has none of its own, in one
 // transaction, and says what was copied.
-func copyRows(ctx context.Context, o Options, from, to *DB) (out Digest, err error) {
-	tables, err := o.Schema.tables(ctx)
+func copyRows(ctx context.Context, o sqldb.Options, from, to *sqldb.DB) (out Digest, err error) {
+	all, err := tables(ctx, o.Schema)
 	if err != nil {
 		return out, err
 	}
 	err = to.Write(ctx, "writing to", func(into *sql.Tx) error {
 		out = Digest{}
 		var rows int64
-		for _, t := range slices.Backward(tables) {
+		for _, t := range slices.Backward(all) {
 			if err := t.clear(ctx, into); err != nil {
 				return err
 			}
 		}
 		return from.Read(ctx, "reading", func(tx *sql.Tx) error {
-			for _, t := range tables {
+			for _, t := range all {
 				c := copier{table: t, to: to.Dialect, into: into, digest: TableDigest{Name: t.name}}
 				c.copied = func() {
 					if rows++; o.Copied != nil && rows%rowsPerReport == 0 {
@@ -248,7 +250,7 @@ func (t table) clear(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	if rows > 0 {
-		return &Error{Kind: ErrNotEmpty,
+		return &sqldb.Error{Kind: sqldb.ErrNotEmpty,
 			Hint: fmt.Sprintf("its table %s has %d rows; restore to a new database, nothing was changed", t.name, rows)}
 	}
 	return nil
@@ -257,7 +259,7 @@ func (t table) clear(ctx context.Context, tx *sql.Tx) error {
 // copier copies one table.
 type copier struct {
 	table
-	to     *Dialect
+	to     *sqldb.Dialect
 	into   *sql.Tx
 	digest TableDigest
 	insert *sql.Stmt // of rowsPerInsert rows
@@ -272,12 +274,12 @@ const rowsPerReport = 1000
 // rowsPerInsert is how many rows one statement inserts.
 const rowsPerInsert = 50
 
-func (c *copier) copy(ctx context.Context, from *sql.Tx, d *Dialect) (err error) {
+func (c *copier) copy(ctx context.Context, from *sql.Tx, d *sqldb.Dialect) (err error) {
 	if c.insert, err = c.into.PrepareContext(ctx, c.statement(rowsPerInsert)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.insert.Close()) }()
-	err = Each(ctx, from, "SELECT "+c.list(d)+" FROM "+c.name, nil, func(row Row) error {
+	err = sqldb.Each(ctx, from, "SELECT "+c.list(d)+" FROM "+c.name, nil, func(row sqldb.Row) error {
 		values, err := c.scanRow(row)
 		if err != nil {
 			return err
@@ -297,11 +299,11 @@ func (c *copier) copy(ctx context.Context, from *sql.Tx, d *Dialect) (err error)
 	if err := c.link(ctx); err != nil {
 		return err
 	}
-	return c.to.renumber(ctx, c.into, c.table)
+	return c.renumber(ctx)
 }
 
 func (c *copier) statement(rows int) string {
-	group := "(" + Placeholders(len(c.columns)) + ")"
+	group := "(" + sqldb.Placeholders(len(c.columns)) + ")"
 	return "INSERT INTO " + c.name + " (" + c.list(nil) +
 		") VALUES " + strings.TrimSuffix(strings.Repeat(group+", ", rows), ", ")
 }
@@ -367,18 +369,19 @@ func (c *copier) link(ctx context.Context) error {
 
 // renumber has the engine number new rows after those that were copied. MySQL and SQLite do that by
 // themselves.
-func (d *Dialect) renumber(ctx context.Context, tx *sql.Tx, t table) error {
-	if d != PostgreSQL || !slices.ContainsFunc(t.columns, func(c column) bool { return c.name == "id" }) {
+func (c *copier) renumber(ctx context.Context) error {
+	if c.to != sqldb.PostgreSQL || c.index("id") < 0 {
 		return nil
 	}
-	sequence, _, err := One(ctx, tx, Value[sql.NullString], "SELECT pg_get_serial_sequence(?, 'id')", t.name)
+	sequence, _, err := sqldb.One(ctx, c.into, sqldb.Value[sql.NullString],
+		"SELECT pg_get_serial_sequence(?, 'id')", c.name)
 	if err != nil || !sequence.Valid {
 		return err
 	}
-	_, err = tx.ExecContext(
+	_, err = c.into.ExecContext(
 		ctx,
-		"SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+t.name+
-			"), 1), (SELECT COUNT(*) > 0 FROM "+t.name+"))",
+		"SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+c.name+
+			"), 1), (SELECT COUNT(*) > 0 FROM "+c.name+"))",
 		sequence.String,
 	)
 	return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"context"
@@ -20,9 +20,9 @@ const (
 	// statement: a Galera cluster stands still for 6 s when one of its nodes dies.
 	dialTimeout   = 5 * time.Second
 	answerTimeout = 15 * time.Second
-	// patience bounds one statement of a migration, of a copy of everything and of an adoption: an
+	// Patience bounds one statement of a migration, of a copy of everything and of an adoption: an
 	// index of a large table takes minutes. A server that is gone is noticed by TCP's probes.
-	patience = time.Hour
+	Patience = time.Hour
 )
 
 // rawConn is what both drivers of servers have.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sqldb
+package engine
 
 import (
 	"context"
@@ -35,18 +35,18 @@ var PostgreSQL = &Dialect{
 	Unconfirmed: true,
 	Kind:        postgresKind,
 	class:       postgresClass,
-	servers: &servers{
-		sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own " +
+	Servers: &Servers{
+		Sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own " +
 			"machine'), COALESCE(application_name, ''), COALESCE(state, '') " +
 			"FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type " +
 			"= 'client backend' ORDER BY pid",
-		facts:   postgresFacts,
-		guard:   postgresGuard,
-		unguard: postgresUnguard,
-		guarded: "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = " +
+		Facts:   postgresFacts,
+		Guard:   postgresGuard,
+		Unguard: postgresUnguard,
+		Guarded: "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = " +
 			postgresSchema + " AND t.tgname LIKE ? AND c.relname = ?",
-		guards: 1,
-		bump:   postgresBump,
+		Guards: 1,
+		Bump:   postgresBump,
 	},
 }
 
@@ -83,9 +83,13 @@ func postgresClass(err error) Class {
 }
 
 func postgresBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
-	return One(ctx, tx, Value[int64], fmt.Sprintf(
+	err = tx.QueryRowContext(ctx, fmt.Sprintf(
 		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 AND needs <= "+
-			"? RETURNING beat", table, tokenSize*keptTokens), token, knows)
+			"? RETURNING beat", table, TokenSize*KeptTokens), token, knows).Scan(&beat)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	return beat, err == nil, err
 }
 
 // madeAtOnce says that two sessions made a table of the same name at the same moment: the second
@@ -208,7 +212,7 @@ func postgresAddress(d *dsn) (Address, error) {
 	} {
 		config.RuntimeParams[name] = value
 	}
-	return Address{Dialect: PostgreSQL, shown: shown, connect: func(patience time.Duration) (driver.Connector, error) {
+	return Address{Dialect: PostgreSQL, shown: shown, Connect: func(patience time.Duration) (driver.Connector, error) {
 		config := config.Copy()
 		dial := config.DialFunc
 		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -316,4 +320,37 @@ func numbered(query string) string {
 		b.WriteByte(c)
 	}
 	return b.String()
+}
+
+// postgresFacts are queries for names and values.
+var postgresFacts = []string{
+	"SELECT 'version', current_setting('server_version')",
+	"SELECT 'client', COALESCE(host(inet_client_addr()), '')",
+	"SELECT 'tls', COALESCE((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), '')",
+	"SELECT 'standbys', CAST((SELECT COUNT(*) FROM pg_stat_replication) AS text)",
+	"SELECT name, setting FROM pg_settings WHERE name IN ('transaction_isolation', 'fsync', " +
+		"'synchronous_commit', 'synchronous_standby_names')",
+}
+
+// postgresOwnSession is the variable of a session that says that it is this program's.
+const postgresOwnSession = "compute_agent.session"
+
+func postgresGuard(name, message string, tables []string) []string {
+	out := []string{fmt.Sprintf("CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "+
+		"IF COALESCE(current_setting('%s', true), '') = '' THEN RAISE EXCEPTION '%s'; END IF; RETURN NULL; END $$",
+		name, postgresOwnSession, message)}
+	for _, table := range tables {
+		out = append(out,
+			fmt.Sprintf(
+				"CREATE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE "+
+					"FUNCTION %[1]s()", name, table))
+	}
+	return out
+}
+
+func postgresUnguard(name string, tables []string) (out []string) {
+	for _, table := range tables {
+		out = append(out, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", name, table))
+	}
+	return append(out, fmt.Sprintf("DROP FUNCTION IF EXISTS %s()", name))
 }

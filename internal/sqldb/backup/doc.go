@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package backup copies databases from one engine to another, and compares them. A backup is an
+// SQLite file with the schema that the database has, whatever its engine is. So what was backed up
+// from one engine can be restored to another:
+//
+//	Create   database ──▶ new file, while the database is in use
+//	Restore  file ──▶ empty database, which gets its tables first
+//	Check    database or file ──▶ Digest, the same for the same rows on each engine
+//
+// Each copy is read again, and is an error unless its digest is that of what was copied. A backup
+// that is restored or examined is copied first, and stays as it is.
+package backup
