@@ -6,7 +6,7 @@ import (
 	"cmp"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // change is a microversion: what it brought in Nova, and what of that is here, "" for nothing.

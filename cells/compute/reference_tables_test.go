@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // groups are the headings of calls, by the beginnings of their paths after the version.
@@ -58,23 +58,23 @@ func groupOf(path string) string {
 
 // commonFailures are the errors that every call can have.
 var commonFailures = []apidoc.Failure{
-	api.Failure(http.StatusBadRequest,
+	failure(http.StatusBadRequest,
 		"The microversion, the query or the body is malformed, or does not fit what this page says."),
-	api.Failure(http.StatusUnauthorized, "The token is missing or unknown."),
-	api.Failure(http.StatusForbidden, "The policy does not allow it, or the token is that of a host."),
-	api.Failure(http.StatusNotFound, "There is no such path, or not at this microversion."),
-	api.Failure(http.StatusMethodNotAllowed, "The path has no such method; Allow has those that it has."),
-	api.Failure(http.StatusNotAcceptable, "There is no such microversion."),
-	api.Failure(http.StatusRequestTimeout, "The request did not arrive in time."),
-	api.Failure(http.StatusRequestEntityTooLarge, "The body is larger than 112 KiB."),
-	api.Failure(http.StatusRequestURITooLong, "The query is longer than 64 KiB."),
-	api.Failure(http.StatusUnsupportedMediaType, "The body is not declared as application/json."),
-	api.Failure(
+	failure(http.StatusUnauthorized, "The token is missing or unknown."),
+	failure(http.StatusForbidden, "The policy does not allow it, or the token is that of a host."),
+	failure(http.StatusNotFound, "There is no such path, or not at this microversion."),
+	failure(http.StatusMethodNotAllowed, "The path has no such method; Allow has those that it has."),
+	failure(http.StatusNotAcceptable, "There is no such microversion."),
+	failure(http.StatusRequestTimeout, "The request did not arrive in time."),
+	failure(http.StatusRequestEntityTooLarge, "The body is larger than 112 KiB."),
+	failure(http.StatusRequestURITooLong, "The query is longer than 64 KiB."),
+	failure(http.StatusUnsupportedMediaType, "The body is not declared as application/json."),
+	failure(
 		http.StatusInternalServerError,
 		"The server failed, or a cell that is needed does not respond: whether a change was made may not be known, "+
 			"so read before you repeat it.",
 	),
-	api.Failure(http.StatusServiceUnavailable,
+	failure(http.StatusServiceUnavailable,
 		"The database, Placement or the identity service cannot be used now, or the server has too many requests: "+
 			"send it again later."),
 }
@@ -84,11 +84,11 @@ func Reference() *apidoc.API {
 	a := &apidoc.API{
 		Title: "Compute API", About: aboutAPI, More: differences(), Service: api.ServiceType,
 		Major: 2, Min: int(api.MinVersion), Max: int(api.MaxVersion), History: steps(),
-		Error: apidoc.Always(api.FaultSchema), Failures: commonFailures,
-		Keys: map[string]string{api.AnyKey: "key", api.MetadataKeys: "key"},
+		Error: always(faultSchema), Failures: commonFailures,
+		Keys: map[string]string{anyKey: "key", api.MetadataKeys: "key"},
 	}
 	for _, r := range new(API).allRoutes() {
-		a.Calls = append(a.Calls, r.Calls()...)
+		a.Calls = append(a.Calls, callsOf(&r)...)
 	}
 	for i := range a.Calls {
 		a.Calls[i].Group = groupOf(a.Calls[i].Path)

@@ -20,9 +20,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/compute/servers"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/openapi"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -109,30 +109,51 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 	if found.Route == nil {
 		return nil
 	}
-	what, rule := found.Route.About, found.Route.Rule
-	if what == nil {
-		var action map[string]any
-		if err := json.Unmarshal(sent, &action); err != nil {
+	rules := append(slices.Clone(found.Route.Rules), found.Route.Rule)
+	if found.Route.Actions != nil {
+		var asked map[string]any
+		if err := json.Unmarshal(sent, &asked); err != nil {
 			return fmt.Errorf("the action: %w", err)
 		}
-		for name := range action {
-			what, rule = found.Route.Actions[name].About, found.Route.Actions[name].Rule
+		for name := range asked {
+			action := found.Route.Actions[name]
+			rules = append(slices.Clone(action.Rules), action.Rule)
 		}
 	}
-	if rule.Name != string(named[1]) && !slices.ContainsFunc(what.Rules,
-		func(u api.RuleUse) bool { return u.Rule.Name == string(named[1]) }) {
+	if !slices.ContainsFunc(rules, func(one api.Rule) bool { return one.Name == string(named[1]) }) {
 		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so",
 			r.Method, found.Route.Path, named[1])
 	}
 	return nil
 }
 
-// TestOnlyVersionDocumentsAreNotInTheReference: all other routes say what they are.
-func TestOnlyVersionDocumentsAreNotInTheReference(t *testing.T) {
+// TestReferenceHasAllCalls: the reference says something of each route and each action, but for
+// other forms of the version documents, and has nothing of what is no call and no rule of one.
+func TestReferenceHasAllCalls(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
+	rules := map[string][]api.Rule{} // of the calls, by their keys in abouts
 	for _, r := range new(API).allRoutes() {
-		if r.About == nil && r.Actions == nil && !r.Open {
-			t.Errorf("%s %s says nothing for the reference", r.Method, r.Path)
+		key := r.Method + " " + r.Path
+		if r.Actions == nil && (!r.Open || abouts[key] != nil) {
+			rules[key] = append(slices.Clone(r.Rules), r.Rule)
+		}
+		for name, action := range r.Actions {
+			rules[key+" "+name] = append(slices.Clone(action.Rules), action.Rule)
+		}
+	}
+	for key := range rules {
+		if abouts[key] == nil {
+			t.Errorf("the reference says nothing of %s", key)
+		}
+	}
+	for key, what := range abouts {
+		if rules[key] == nil {
+			t.Errorf("the reference has %s, and no route is it", key)
+		}
+		for name := range what.when {
+			if !slices.ContainsFunc(rules[key], func(one api.Rule) bool { return one.Name == name }) {
+				t.Errorf("the reference says when %s asks for %s, and it does not", key, name)
+			}
 		}
 	}
 }

@@ -6,18 +6,17 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // versionRoutes are the version documents, which clients read before they have a token. They are
 // documents whatever the method, as with Nova.
 func (a *API) versionRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/", Handle: a.listVersions, Open: true, Unversioned: true, About: &aboutListVersions},
+		{Method: "GET", Path: "/", Handle: a.listVersions, Open: true, Unversioned: true},
 		{Method: "POST", Path: "/", Handle: a.listVersions, Open: true, Unversioned: true},
 		{Method: "GET", Path: "/v2.1", Handle: a.showVersion, Open: true},
 		{Method: "POST", Path: "/v2.1", Handle: a.showVersion, Open: true},
-		{Method: "GET", Path: "/v2.1/", Handle: a.showVersion, Open: true, About: &aboutShowVersion},
+		{Method: "GET", Path: "/v2.1/", Handle: a.showVersion, Open: true},
 		{Method: "POST", Path: "/v2.1/", Handle: a.showVersion, Open: true},
 		{Method: "GET", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
 		{Method: "POST", Path: api.OtherPath, Handle: a.offerVersions, Open: true, Unversioned: true},
@@ -69,28 +68,3 @@ func mediaTypes() api.List {
 	return api.List{new(api.Object).Add("base", "application/json").
 		Add("type", "application/vnd.openstack.compute+json;version=2.1")}
 }
-
-var (
-	mediaTypesAnswer = apidoc.List(apidoc.Whole(apidoc.Members("base", api.SchemaText, "type", api.SchemaText)))
-	versionMembers   = apidoc.Members("id", apidoc.Described(api.SchemaText, "v2.1"),
-		"status", apidoc.Described(api.SchemaText, "CURRENT"),
-		"version", apidoc.Described(api.SchemaText, "The highest microversion."),
-		"min_version", apidoc.Described(api.SchemaText, "The lowest microversion."),
-		"updated", api.AnswerTime)
-	versionsAnswer = api.In("versions", apidoc.List(apidoc.Whole(versionMembers.With("links",
-		apidoc.List(apidoc.Whole(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText)))))))
-	versionAnswer = api.In("version", apidoc.Whole(versionMembers.
-			With("links", apidoc.List(api.Part(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText),
-			apidoc.Members("type", api.SchemaText)))).
-		With("media-types", mediaTypesAnswer)))
-)
-
-// What the reference says about the version documents.
-var (
-	aboutListVersions = api.About{Summary: "Shows the versions of the API",
-		Answers: api.OK("The versions.", apidoc.Always(versionsAnswer)),
-		Notes:   []string{"Paths that begin with no version are answered with 300 and the versions to choose from."}}
-	aboutShowVersion = api.About{Summary: "Shows the microversions of the API",
-		Answers: api.OK("The version.", apidoc.Always(versionAnswer)),
-		Notes:   []string{"The path is good without the last slash, too."}}
-)

@@ -2,7 +2,10 @@
 
 package jsonkit
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Document returns a schema as JSON Schema (draft 2020-12), as it is written in API references.
 //
@@ -21,6 +24,9 @@ func Document(s Schema) map[string]any {
 func Described(text string) Condition {
 	return condition{"description", text, func(any) *SchemaError { return nil }}
 }
+
+// Described is the schema with a description, which takes the place of an earlier one.
+func (s Schema) Described(text string) Schema { return append(slices.Clone(s), Described(text)) }
 
 // documented is the value of a keyword as it is written.
 func documented(value any) any {

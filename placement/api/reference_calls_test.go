@@ -5,10 +5,10 @@ package api
 import (
 	"net/http"
 
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // ok is an answer of 200.

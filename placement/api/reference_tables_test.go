@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // about is what the reference says about an endpoint, besides what its route says.

@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // The schemas of bodies, for the reference and the OpenAPI document. Package wire reads and writes
@@ -48,7 +48,7 @@ var schemasOf = map[string]jsonkit.Schema{
 
 // How schemas are made.
 var (
-	described = apidoc.Described
+	described = jsonkit.Schema.Described
 	list      = apidoc.List
 	orNull    = apidoc.OrNull
 	members   = apidoc.Members

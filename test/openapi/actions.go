@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // actions are the calls of one method and one path that differ in the only member of their bodies,

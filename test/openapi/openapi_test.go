@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/openapi"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

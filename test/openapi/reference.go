@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 // reference is an API whose reference is written.

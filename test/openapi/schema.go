@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
+	"github.com/compute-agent/compute-agent/test/openapi/apidoc"
 )
 
 func documentOf(s jsonkit.Schema) object { return jsonkit.Document(s) }

@@ -95,7 +95,6 @@ var mayImport = map[string][]string{
 	"internal/jsonkit":          {"providertree"},
 	"internal/keystone":         {},
 	"internal/osapi":            {},
-	"internal/osapi/apidoc":     {},
 	"internal/osapi/oslopolicy": {},
 	"internal/pki":              {},
 	"internal/sqldb":            {},
@@ -178,7 +177,7 @@ var mayImport = map[string][]string{
 
 // commons are small internal packages that every layer may use.
 var commons = []string{"internal/auditlog", "internal/extraspecs", "internal/files",
-	"internal/jsonkit", "internal/osapi", "internal/osapi/apidoc", "internal/osapi/oslopolicy", "internal/pki",
+	"internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/pki",
 	"internal/lib/processes", "internal/sqldb", "internal/sqldb/backup", "internal/lib/textutil", "internal/lib/wait",
 	"internal/tracing", "internal/version"}
 

@@ -25,23 +25,21 @@ import (
 // aggregateRoutes are the calls about host aggregates.
 func (d *Deps) aggregateRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-aggregates", Rule: ruleAggregatesIndex, Handle: d.listAggregates,
-			About: &aboutListAggregates},
+		{Method: "GET", Path: "/v2.1/os-aggregates", Rule: ruleAggregatesIndex, Handle: d.listAggregates},
 		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Always(aggregateCreate), Rule: ruleAggregatesCreate,
-			Handle: d.createAggregate, About: &aboutCreateAggregate},
+			Handle: d.createAggregate},
 		{Method: "GET", Path: "/v2.1/os-aggregates/{id}",
-			Rule: ruleAggregatesShow, Handle: d.showAggregate, About: &aboutShowAggregate},
+			Rule: ruleAggregatesShow, Handle: d.showAggregate},
 		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Always(aggregateUpdate), Rule: ruleAggregatesUpdate,
-			Handle: d.updateAggregate, About: &aboutUpdateAggregate},
-		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesDelete, Handle: d.deleteAggregate,
-			About: &aboutDeleteAggregate},
+			Handle: d.updateAggregate},
+		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesDelete, Handle: d.deleteAggregate},
 		{Method: "POST", Path: "/v2.1/os-aggregates/{id}/action", Actions: map[string]api.Action{
 			"add_host": {Schemas: onlyHost, Rule: ruleAggregatesAddHost,
-				Do: d.onAggregate(d.addHost), About: &aboutAddHost},
+				Do: d.onAggregate(d.addHost)},
 			"remove_host": {Schemas: onlyHost, Rule: ruleAggregatesRemoveHost,
-				Do: d.onAggregate(d.removeHost), About: &aboutRemoveHost},
+				Do: d.onAggregate(d.removeHost)},
 			"set_metadata": {Schemas: onlyMetadata, Rule: ruleAggregatesSetMetadata,
-				Do: d.onAggregate(d.setAggregateMetadata), About: &aboutSetAggregateMetadata},
+				Do: d.onAggregate(d.setAggregateMetadata)},
 		}},
 	}
 }

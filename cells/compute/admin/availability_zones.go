@@ -17,9 +17,8 @@ import (
 func (d *Deps) zoneRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-availability-zone",
-			Rule: ruleZonesList, Handle: d.listZones, About: &aboutListZones},
-		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Rule: ruleZonesDetail, Handle: d.listZonesDetail,
-			About: &aboutListZonesDetail},
+			Rule: ruleZonesList, Handle: d.listZones},
+		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Rule: ruleZonesDetail, Handle: d.listZonesDetail},
 	}
 }
 

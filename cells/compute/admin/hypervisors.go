@@ -25,22 +25,19 @@ import (
 func (d *Deps) hypervisorRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Rule: ruleHypervisorsList,
-			Handle: d.listHypervisors, About: &aboutListHypervisors},
+			Handle: d.listHypervisors},
 		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Rule: ruleHypervisorsDetail,
-			Handle: d.listHypervisorsDetail,
-			About:  &aboutListHypervisorsDetail},
+			Handle: d.listHypervisorsDetail},
 		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Rule: ruleHypervisorsStatistics,
-			Handle: d.hypervisorStatistics, About: &aboutHypervisorStatistics},
+			Handle: d.hypervisorStatistics},
 		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Rule: ruleHypervisorsShow,
-			Handle: d.showHypervisor, About: &aboutShowHypervisor},
+			Handle: d.showHypervisor},
 		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Rule: ruleHypervisorsUptime,
-			Handle: d.hypervisorUptime, About: &aboutHypervisorUptime},
+			Handle: d.hypervisorUptime},
 		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Rule: ruleHypervisorsSearch,
-			Handle: d.searchHypervisors, Until: vServiceUUID - 1,
-			About: &aboutSearchHypervisors},
+			Handle: d.searchHypervisors, Until: vServiceUUID - 1},
 		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Rule: ruleHypervisorsServers,
-			Handle: d.serversOfHypervisors, Until: vServiceUUID - 1,
-			About: &aboutServersOfHypervisors},
+			Handle: d.serversOfHypervisors, Until: vServiceUUID - 1},
 	}
 }
 

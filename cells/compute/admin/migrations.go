@@ -22,7 +22,7 @@ import (
 func (d *Deps) migrationRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-migrations", Query: &migrationParameters, Handle: d.listMigrations,
-			About: &aboutListMigrations},
+			Rules: []api.Rule{ruleMigrationsIndex, ruleMigrationsIndexAll, ruleMigrationsHosts}},
 	}
 }
 

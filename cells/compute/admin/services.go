@@ -21,11 +21,11 @@ import (
 func (d *Deps) serviceRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Rule: ruleServicesList,
-			Handle: d.listServices, About: &aboutListServices},
+			Handle: d.listServices},
 		{Method: "PUT", Path: "/v2.1/os-services/{id}",
-			Body: serviceUpdates, Handle: d.updateService, About: &aboutUpdateService},
+			Body: serviceUpdates, Handle: d.updateService, Rules: []api.Rule{ruleServicesUpdate}},
 		{Method: "DELETE", Path: "/v2.1/os-services/{id}",
-			Rule: ruleServicesDelete, Handle: d.deleteService, About: &aboutDeleteService},
+			Rule: ruleServicesDelete, Handle: d.deleteService},
 	}
 }
 

@@ -20,11 +20,12 @@
 //		return []api.Route{
 //			{
 //				Method: "GET", Path: "/v2.1/widgets/{id}", Query: &widgetQuery,
-//				Rule: ruleWidgetsShow, Handle: d.showWidget, About: &aboutShow,
+//				Rule: ruleWidgetsShow, Handle: d.showWidget,
 //			},
 //			{
 //				Method: "POST", Path: "/v2.1/widgets", Since: 53, Body: widgetSchemas,
-//				Rule: ruleWidgetsCreate, Handle: d.createWidget, About: &aboutCreate,
+//				Rule: ruleWidgetsCreate, Handle: d.createWidget,
+//				Rules: []api.Rule{ruleWidgetsLarge},
 //			},
 //		}
 //	}
@@ -53,11 +54,12 @@
 //
 // widgetSchemas is a table of [Fields], if what a body may have depends on the microversion.
 // x.Asked is the body, and x.Params are the parameters. A rule for something of another project or
-// of a user the handler asks for itself (x.Allow, x.AllowUser; x.Allows gives a bool), and About
-// names it. About is what the reference says besides: the answers with their schemas, the errors.
-// The policy has the rules of all routes, so that one that no route names allows no client. A test
-// fails when docs/api-compute.md or docs/openapi/compute.json is stale (go test ./cells/compute
-// -run TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
+// of a user the handler asks for itself (x.Allow, x.AllowUser; x.Allows gives a bool), and Rules
+// name it: the policy has the rules of all routes, so that one that no route names allows no
+// client. What the reference says besides is in the tests of package compute, by method and path:
+// the answers with their schemas, the errors. A test fails when a route has no such entry, when
+// docs/api-compute.md or docs/openapi/compute.json is stale (go test ./cells/compute -run
+// TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
 //
 // x.JSON also takes any value that encoding/json can write; x.Empty answers 202 or 204. Headers of
 // the answer (Location) are set in x.Header before. Errors to be shown are made by Forbidden,

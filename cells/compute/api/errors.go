@@ -3,14 +3,12 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"mime"
 	"net/http"
-	"slices"
 
-	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // Forbidden is a 403.
@@ -31,9 +29,6 @@ func RefuseIf(err, kind error, refusal error) error {
 	return err
 }
 
-// computeFault is the name of refusals that have no other.
-const computeFault = "computeFault"
-
 // faultNames are the names that Nova gives to refusals in their bodies; all others are
 // computeFault.
 var faultNames = map[int]string{
@@ -50,14 +45,13 @@ var faultNames = map[int]string{
 	http.StatusServiceUnavailable:    "serviceUnavailable",
 }
 
+// FaultName is the name that Nova gives to refusals with a status in their bodies.
+func FaultName(status int) string { return cmp.Or(faultNames[status], "computeFault") }
+
 // Encode writes an error as Nova does.
 func (x *Exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
-	name := faultNames[e.Status]
-	if name == "" {
-		name = computeFault
-	}
 	fault := new(Object).Add("code", e.Status).Add("message", e.Message)
-	return "application/json; charset=UTF-8", new(Object).Add(name, fault).Bytes()
+	return "application/json; charset=UTF-8", new(Object).Add(FaultName(e.Status), fault).Bytes()
 }
 
 // acceptable says whether a body of that media type is read: JSON, or what says nothing of itself.
@@ -66,19 +60,3 @@ func acceptable(contentType string) bool {
 	return contentType == "" || err == nil &&
 		(kind == "text/plain" || kind == "application/json" || kind == "application/vnd.openstack.compute+json")
 }
-
-// FaultSchema is the body of an error: one member, whose name goes with the status.
-var FaultSchema = func() js.Schema {
-	fault := apidoc.Whole(apidoc.Members("code", apidoc.Described(AnswerInt, "The status."),
-		"message", apidoc.Described(SchemaText, "What is wrong.")))
-	names := []string{computeFault}
-	for _, name := range faultNames {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	var all []js.Schema
-	for _, name := range slices.Compact(names) {
-		all = append(all, In(name, fault))
-	}
-	return js.Schema{js.AnyOf(all...)}
-}()

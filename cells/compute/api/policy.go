@@ -66,6 +66,17 @@ func overlay(rules []Rule) oslopolicy.Overlay {
 	return oslopolicy.Overlay{API: "the compute API", Rules: texts, Words: words, Reserved: ofNova, Lenient: true}
 }
 
+// RulesOf are the rules that calls ask for, each once or more often.
+func RulesOf(routes []Route) (all []Rule) {
+	for _, r := range routes {
+		all = append(append(all, r.Rule), r.Rules...)
+		for _, action := range r.Actions {
+			all = append(append(all, action.Rule), action.Rules...)
+		}
+	}
+	return slices.DeleteFunc(all, func(rule Rule) bool { return rule == (Rule{}) })
+}
+
 // NewPolicy has the defaults of rules.
 func NewPolicy(rules []Rule) *Policy {
 	compiled, err := oslopolicy.Compile(overlay(rules).Rules)

@@ -15,7 +15,6 @@ import (
 
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // Parameter is a parameter of a query, of those microversions that have it; an Until of 0 is no
@@ -257,33 +256,4 @@ func ReadLimit(params Query, most int) int {
 		return most // more digits than a number has here
 	}
 	return min(n, most)
-}
-
-// inReference is the parameter for the reference.
-func (p *Parameter) inReference() apidoc.Parameter {
-	d := apidoc.Parameter{Name: p.Name, Text: p.Text,
-		Versions: apidoc.Versions{Since: int(p.Since), Until: int(p.Until)}, Schema: p.Schema}
-	if p.Repeated {
-		d.Repeated = max(int(p.Since), int(MinVersion))
-	}
-	if d.Schema != nil {
-		return d
-	}
-	d.Schema = SchemaText
-	switch p.Kind {
-	case Pattern:
-		d.Schema = apidoc.Described(js.Schema{js.Type("string"), js.MinLength(1)}, "A regular expression.")
-	case DateTime:
-		d.Schema = apidoc.Described(SchemaText, "A time in ISO 8601.")
-	case Number:
-		d.Schema = js.Schema{js.Type("string"), js.MinLength(1), js.Pattern("^[0-9]*$")}
-	case Choice:
-		var all []any
-		for _, value := range p.Choices {
-			all = append(all, value)
-		}
-		d.Schema = js.Schema{js.Type("string"), js.Enum(all...)}
-	case anyText:
-	}
-	return d
 }

@@ -37,8 +37,8 @@ type Route struct {
 	// Rule has to allow the call in the project of the caller, after these checks. Without one the
 	// handler asks: it knows what the call is about.
 	Rule Rule
-	// About is what the reference says of the call; without it the call is not in it.
-	About *About
+	// Rules are those that the handler asks for.
+	Rules []Rule
 
 	// Unversioned calls do not read a microversion and do not show one.
 	Unversioned bool
@@ -190,14 +190,14 @@ type Action struct {
 	Schemas SchemaSteps
 	// Rule has to allow the action in the project of the caller. Without one Do asks.
 	Rule Rule
+	// Rules are those that Do asks for.
+	Rules []Rule
 	// Do does it and answers. The argument is that of the body, nil if it is no object.
 	Do func(x *Exchange, argument *jsonkit.Object) error
 	// Until is the last microversion that has the action, and instead what replaces it then; 0 is
 	// no bound.
 	Until   Version
 	Instead string
-	// About is what the reference says of it.
-	About *About
 }
 
 // argument is the schema of its argument at a microversion.

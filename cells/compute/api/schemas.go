@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // The types that Nova's schemas share (nova.api.validation.parameter_types). The order of
@@ -26,6 +25,7 @@ var (
 	SchemaTag = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(60), js.Pattern("^[^,/]*$")}
 	SchemaIP  = js.Schema{js.Type("string"),
 		js.AnyOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
+	SchemaDiskConfig  = js.Schema{js.Type("string"), js.Enum("AUTO", "MANUAL")} // it has no effect here
 	SchemaDescription = js.Schema{js.Type("string", "null"), js.MaxLength(255), Printable}
 	SchemaMetadata    = js.Schema{js.Type("object"),
 		js.PatternProperties(MetadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
@@ -100,44 +100,3 @@ func (f Fields) Steps(schema func(Version, js.Properties) js.Schema) (steps Sche
 	}
 	return steps
 }
-
-// ByVersion is a body by microversion.
-func ByVersion(schema func(Version) js.Schema) apidoc.Body {
-	return func(minor int) js.Schema {
-		return schema(
-			Version(minor))
-	} //nolint:gosec // between MinVersion and MaxVersion
-}
-
-// Part is an object with members that all have, and others.
-func Part(all, some js.Properties) js.Schema {
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name
-	}
-	return js.ClosedObject(slices.Concat(all, some), names...)
-}
-
-// In is an object with one member.
-func In(name string, s js.Schema) js.Schema { return apidoc.Whole(apidoc.Members(name, s)) }
-
-// Types of members of answers.
-var (
-	AnswerInt     = js.Schema{js.Type("integer")}
-	AnswerBool    = js.Schema{js.Type("boolean")}
-	AnswerTime    = apidoc.Described(SchemaText, "A time in UTC, as 2024-05-01T12:00:00Z.")
-	AnswerStamp   = apidoc.Described(SchemaText, "A time in UTC, as 2024-05-01T12:00:00.000000.")
-	AnswerStampOr = apidoc.Described(apidoc.OrNull("string"), "A time in UTC, as 2024-05-01T12:00:00.000000.")
-	AnswerNull    = js.Schema{js.Type("null")}
-	AnswerEmpty   = apidoc.Described(js.ClosedObject(nil), "Always empty.")
-	AnswerNothing = apidoc.Described(apidoc.List(js.ClosedObject(nil)), "Always empty.")
-	AnswerTexts   = js.Schema{js.Type("object"), js.PatternProperties(AnyKey, SchemaText)}
-	AnswerLinks   = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))),
-		"self and bookmark: URLs of it.")
-	AnswerNext = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))),
-		"The link next, to the next page; only if there may be one.")
-	AnswerRef = apidoc.Whole(apidoc.Members("id", SchemaText, "links", AnswerLinks))
-)
-
-// AnyKey is a pattern for the keys of objects that can be any.
-const AnyKey = "^(?s:.*)$"

@@ -43,7 +43,7 @@ var remoteConsoleSchemas = func() api.SchemaSteps {
 
 func (d *Deps) consoleRoutes() []api.Route {
 	return []api.Route{{Method: "POST", Path: "/v2.1/servers/{id}/remote-consoles", Body: remoteConsoleSchemas,
-		Handle: d.createRemoteConsole, Since: vRemoteConsoles, About: &aboutCreateRemoteConsole}}
+		Handle: d.createRemoteConsole, Since: vRemoteConsoles, Rules: []api.Rule{ruleRemoteConsoles}}}
 }
 
 // createRemoteConsole answers POST /servers/{id}/remote-consoles.
@@ -67,9 +67,9 @@ func (d *Deps) createRemoteConsole(x *api.Exchange) error {
 }
 
 // consoleAction is the action of before there was one call for all consoles.
-func (d *Deps) consoleAction(what *api.About, types ...any) api.Action {
+func (d *Deps) consoleAction(types ...any) api.Action {
 	return api.Action{
-		About:   what,
+		Rules:   []api.Rule{ruleRemoteConsoles},
 		Until:   vRemoteConsoles - 1,
 		Instead: "POST /servers/{server_id}/remote-consoles",
 		Schemas: api.Always(

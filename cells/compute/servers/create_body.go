@@ -7,9 +7,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
-	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // createBody is what a body of POST /servers asks for. A text that was not sent is "".
@@ -157,15 +155,15 @@ var createSchemas = createFields.Steps(func(v api.Version, members js.Properties
 // anything with are described as Nova has them all the same, so that what Nova refuses is refused
 // in its words; what is left of them is refused by the handler.
 var createFields = api.Fields{
-	{Name: "name", Schema: apidoc.Described(api.SchemaName,
-		"Printable characters, with no space at the beginning and the end. With max_count, servers have a "+
+	{Name: "name", Schema: api.SchemaName.Described(
+		"Printable characters, with no space at the beginning and the end. With max_count, servers have a " +
 			"number behind it.")},
-	{Name: "imageRef", Schema: apidoc.Described(
-		js.Schema{js.AnyOf(api.SchemaUUID, js.Schema{js.Type("string"), js.MaxLength(0)})},
+	{Name: "imageRef", Schema: js.Schema{
+		js.AnyOf(api.SchemaUUID, js.Schema{js.Type("string"), js.MaxLength(0)})}.Described(
 		"The id of an image: a file that the hosts have. Empty, the disk is empty. Required.")},
-	{Name: "flavorRef", Schema: apidoc.Described(js.Schema{js.Type("string", "integer"), js.MinLength(1)},
+	{Name: "flavorRef", Schema: js.Schema{js.Type("string", "integer"), js.MinLength(1)}.Described(
 		"The id of a flavor, or its URL.")},
-	{Name: "adminPass", Schema: apidoc.Described(api.SchemaText, "For the answer only: it is not set in the guest.")},
+	{Name: "adminPass", Schema: api.SchemaText.Described("For the answer only: it is not set in the guest.")},
 	{Name: "metadata", Schema: api.SchemaMetadata},
 	{Name: "networks", Until: 31, Schema: noNetworks(listOf(network))},
 	{Name: "networks", Since: 32, Until: vNetworksRequired - 1,
@@ -174,12 +172,12 @@ var createFields = api.Fields{
 		Schema: noNetworks(networksOr(network.With("uuid", api.SchemaUUID)))},
 	{Name: "networks", Since: 42,
 		Schema: noNetworks(networksOr(network.With("uuid", api.SchemaUUID).With("tag", api.SchemaTag)))},
-	{Name: "OS-DCF:diskConfig", Schema: apidoc.Described(serverview.SchemaDiskConfig, "It has no effect.")},
+	{Name: "OS-DCF:diskConfig", Schema: api.SchemaDiskConfig.Described("It has no effect.")},
 	{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 	{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
 	{Name: "personality", Until: api.VNoInjectedFiles - 1, Schema: noVolumes(schemaPersonality)},
-	{Name: "availability_zone", Schema: apidoc.Described(api.SchemaName,
-		"Without it, that of the configuration or any. Administrators can name a host: ZONE:HOST, "+
+	{Name: "availability_zone", Schema: api.SchemaName.Described(
+		"Without it, that of the configuration or any. Administrators can name a host: ZONE:HOST, " +
 			"ZONE:HOST:NODE or ZONE::NODE.")},
 	{Name: "block_device_mapping", Schema: noVolumes(listOf(legacyDevice))},
 	// Tags of devices were in 2.32 only, by mistake, and came back with 2.42.
@@ -189,17 +187,17 @@ var createFields = api.Fields{
 	{Name: "block_device_mapping_v2", Since: 42, Until: 66, Schema: noVolumes(listOf(taggedDevice))},
 	{Name: "block_device_mapping_v2", Since: 67, Schema: noVolumes(listOf(
 		taggedDevice.With("volume_type", js.Schema{js.Type("string", "null"), js.MaxLength(255)})))},
-	{Name: "config_drive", Schema: apidoc.Described(api.SchemaBoolean,
+	{Name: "config_drive", Schema: api.SchemaBoolean.Described(
 		"Whether the guest has a disk with its metadata and user data.")},
-	{Name: "key_name", Schema: apidoc.Described(api.SchemaName, "A key pair of the user.")},
-	{Name: "min_count", Schema: apidoc.Described(api.SchemaCount, "How many servers are created at least; 1.")},
-	{Name: "max_count", Schema: apidoc.Described(api.SchemaCount, "How many are created at most; min_count.")},
+	{Name: "key_name", Schema: api.SchemaName.Described("A key pair of the user.")},
+	{Name: "min_count", Schema: api.SchemaCount.Described("How many servers are created at least; 1.")},
+	{Name: "max_count", Schema: api.SchemaCount.Described("How many are created at most; min_count.")},
 	{Name: "return_reservation_id",
-		Schema: apidoc.Described(api.SchemaBoolean, "Whether the answer has the reservation, and not a server.")},
-	{Name: "security_groups", Schema: apidoc.Described(js.Schema{js.Type("array"),
-		js.Items(js.ClosedObject(js.Properties{{Name: "name", Schema: api.SchemaName}}))},
+		Schema: api.SchemaBoolean.Described("Whether the answer has the reservation, and not a server.")},
+	{Name: "security_groups", Schema: js.Schema{js.Type("array"),
+		js.Items(js.ClosedObject(js.Properties{{Name: "name", Schema: api.SchemaName}}))}.Described(
 		"The only name is default.")},
-	{Name: "user_data", Schema: apidoc.Described(js.Schema{js.Type("string"), js.Format("base64"), js.MaxLength(65535)},
+	{Name: "user_data", Schema: js.Schema{js.Type("string"), js.Format("base64"), js.MaxLength(65535)}.Described(
 		"For cloud-init or the like, in base64.")},
 	{Name: "description", Since: api.VDescription, Schema: api.SchemaDescription},
 	{Name: "tags", Since: 52, Schema: js.Schema{js.Type("array"), js.Items(api.SchemaTag), js.MaxItems(50)}},
@@ -208,11 +206,11 @@ var createFields = api.Fields{
 
 // noNetworks and noVolumes say in the reference what is not there.
 func noNetworks(s js.Schema) js.Schema {
-	return apidoc.Described(s, "Before 2.37 leave it out; from then on it has to be none.")
+	return s.Described("Before 2.37 leave it out; from then on it has to be none.")
 }
 
 func noVolumes(s js.Schema) js.Schema {
-	return apidoc.Described(s, "Refused with 400 if there are any.")
+	return s.Described("Refused with 400 if there are any.")
 }
 
 // certificates is the name of a member of several bodies.
@@ -240,16 +238,16 @@ const refusedHint = "Refused with 400."
 var uuidOrList = js.Schema{js.AnyOf(api.SchemaUUID, js.Schema{js.Type("array"), js.Items(api.SchemaUUID)})}
 
 var hints = js.Schema{js.Type("object"), js.Properties{
-	{Name: "group", Schema: apidoc.Described(api.SchemaUUID, "A server group.")},
-	{Name: "different_host", Schema: apidoc.Described(uuidOrList, "Servers, on none of whose hosts it is to be.")},
-	{Name: "same_host", Schema: apidoc.Described(js.Schema{js.Type("string", "array"), js.Items(api.SchemaUUID)},
+	{Name: "group", Schema: api.SchemaUUID.Described("A server group.")},
+	{Name: "different_host", Schema: uuidOrList.Described("Servers, on none of whose hosts it is to be.")},
+	{Name: "same_host", Schema: js.Schema{js.Type("string", "array"), js.Items(api.SchemaUUID)}.Described(
 		"Servers, on one of whose hosts it is to be.")},
-	{Name: "query", Schema: apidoc.Described(js.Schema{js.Type("string", "object")}, refusedHint)},
-	{Name: "target_cell", Schema: apidoc.Described(api.SchemaName, refusedHint)},
+	{Name: "query", Schema: js.Schema{js.Type("string", "object")}.Described(refusedHint)},
+	{Name: "target_cell", Schema: api.SchemaName.Described(refusedHint)},
 	{Name: "different_cell",
-		Schema: apidoc.Described(js.Schema{js.Type("string", "array"), js.Items(api.SchemaText)}, refusedHint)},
-	{Name: "build_near_host_ip", Schema: apidoc.Described(api.SchemaIP, refusedHint)},
-	{Name: "cidr", Schema: apidoc.Described(js.Schema{js.Type("string"), js.Pattern("^/[0-9a-f.:]+$")}, refusedHint)},
+		Schema: js.Schema{js.Type("string", "array"), js.Items(api.SchemaText)}.Described(refusedHint)},
+	{Name: "build_near_host_ip", Schema: api.SchemaIP.Described(refusedHint)},
+	{Name: "cidr", Schema: js.Schema{js.Type("string"), js.Pattern("^/[0-9a-f.:]+$")}.Described(refusedHint)},
 }}
 
 // network is one of the networks that are asked for.

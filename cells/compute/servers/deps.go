@@ -122,12 +122,15 @@ const (
 func (d *Deps) Routes() []api.Route {
 	return slices.Concat(
 		[]api.Route{
-			{Method: "GET", Path: "/v2.1/servers/{id}", Handle: d.showServer, About: &aboutShowServer},
+			{Method: "GET", Path: "/v2.1/servers/{id}", Handle: d.showServer,
+				Rules: append([]api.Rule{ruleServersShow}, serverview.Rules...)},
 			{Method: "POST", Path: "/v2.1/servers", Body: createSchemas,
-				Handle: d.createServers, About: &aboutCreateServers},
-			{Method: "DELETE", Path: "/v2.1/servers/{id}", Handle: d.deleteServer, About: &aboutDeleteServer},
+				Handle: d.createServers, Rules: []api.Rule{ruleServersCreate, ruleCreateForcedHost, ruleCreateZeroDisk,
+					ruleCreateCellDown}},
+			{Method: "DELETE", Path: "/v2.1/servers/{id}", Handle: d.deleteServer,
+				Rules: []api.Rule{ruleServersDelete}},
 			{Method: "PUT", Path: "/v2.1/servers/{id}",
-				Body: updateSchemas, Handle: d.updateServer, About: &aboutUpdateServer},
+				Body: updateSchemas, Handle: d.updateServer, Rules: []api.Rule{ruleServersUpdate}},
 		},
 		d.metadataRoutes(), d.tagRoutes(), d.instanceActionRoutes(), d.migrationRoutes(), d.consoleRoutes())
 }
@@ -136,29 +139,32 @@ func (d *Deps) Routes() []api.Route {
 func (d *Deps) Actions() map[string]api.Action {
 	on := d.Servers.Action
 	return map[string]api.Action{
-		"restore":     {Do: on(d.restoreServer), About: &aboutRestore},
-		"forceDelete": {Do: on(d.forceDeleteServer), About: &aboutForceDelete},
-		"os-start":    {Do: on(d.powerAction(ruleServersStart, cellwire.PowerStart)), About: &aboutStart},
-		"os-stop":     {Do: on(d.powerAction(ruleServersStop, cellwire.PowerStop)), About: &aboutStop},
-		"reboot":      {Schemas: api.Always(rebootSchema), Do: on(d.rebootServer), About: &aboutReboot},
-		"rebuild":     {Schemas: rebuildSchemas, Do: on(d.rebuildServer), About: &aboutRebuild},
+		"restore":     {Do: on(d.restoreServer), Rules: []api.Rule{ruleRestore}},
+		"forceDelete": {Do: on(d.forceDeleteServer), Rules: []api.Rule{ruleForceDelete}},
+		"os-start": {Do: on(d.powerAction(ruleServersStart, cellwire.PowerStart)),
+			Rules: []api.Rule{ruleServersStart}},
+		"os-stop": {Do: on(d.powerAction(ruleServersStop, cellwire.PowerStop)), Rules: []api.Rule{ruleServersStop}},
+		"reboot": {Schemas: api.Always(rebootSchema), Do: on(d.rebootServer),
+			Rules: []api.Rule{ruleServersReboot}},
+		"rebuild": {Schemas: rebuildSchemas, Do: on(d.rebuildServer), Rules: []api.Rule{ruleServersRebuild}},
 
-		"evacuate": {Schemas: evacuateSchemas, Do: on(d.evacuateServer), About: &aboutEvacuate},
-		"migrate":  {Schemas: migrateSchemas, Do: on(d.migrateServer), About: &aboutMigrate},
+		"evacuate": {Schemas: evacuateSchemas, Do: on(d.evacuateServer), Rules: []api.Rule{ruleEvacuate}},
+		"migrate": {Schemas: migrateSchemas, Do: on(d.migrateServer),
+			Rules: []api.Rule{ruleMigrate, ruleMigrateToHost}},
 		"confirmResize": {
 			Do:    on(d.decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)),
-			About: &aboutConfirm,
+			Rules: []api.Rule{ruleServersConfirm},
 		},
 		"revertResize": {
 			Do:    on(d.decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)),
-			About: &aboutRevert,
+			Rules: []api.Rule{ruleServersRevert},
 		},
-		"os-resetState": {Schemas: api.Always(resetSchema), Do: on(d.resetServer), About: &aboutReset},
+		"os-resetState": {Schemas: api.Always(resetSchema), Do: on(d.resetServer), Rules: []api.Rule{ruleResetState}},
 
 		"os-getConsoleOutput": {Schemas: api.Always(consoleOutputSchema),
-			Do: on(d.consoleOutput), About: &aboutConsoleOutput},
-		"os-getSerialConsole": d.consoleAction(&aboutSerialConsole, consoleSerial),
-		"os-getVNCConsole":    d.consoleAction(&aboutVNCConsole, "novnc", "xvpvnc"),
-		"os-getSPICEConsole":  d.consoleAction(&aboutSPICEConsole, "spice-html5"),
+			Do: on(d.consoleOutput), Rules: []api.Rule{ruleConsoleOutput}},
+		"os-getSerialConsole": d.consoleAction(consoleSerial),
+		"os-getVNCConsole":    d.consoleAction("novnc", "xvpvnc"),
+		"os-getSPICEConsole":  d.consoleAction("spice-html5"),
 	}
 }

@@ -22,9 +22,9 @@ import (
 func (d *Deps) instanceActionRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions", Query: &actionQuery,
-			Handle: d.listInstanceActions, About: &aboutListInstanceActions},
+			Handle: d.listInstanceActions, Rules: []api.Rule{ruleActionsList}},
 		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions/{request}", Handle: d.showInstanceAction,
-			About: &aboutShowInstanceAction},
+			Rules: []api.Rule{ruleActionsShow, ruleActionsEvents}},
 	}
 }
 

@@ -15,16 +15,18 @@ import (
 // metadataRoutes are the calls about the metadata of a server.
 func (d *Deps) metadataRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/servers/{id}/metadata", Handle: d.listMetadata, About: &aboutListMetadata},
+		{Method: "GET", Path: "/v2.1/servers/{id}/metadata", Handle: d.listMetadata,
+			Rules: []api.Rule{ruleMetadataIndex}},
 		{Method: "POST", Path: "/v2.1/servers/{id}/metadata", Body: api.Always(metadataBody),
-			Handle: d.addMetadata, About: &aboutAddMetadata},
+			Handle: d.addMetadata, Rules: []api.Rule{ruleMetadataCreate}},
 		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata", Body: api.Always(metadataBody), Handle: d.replaceMetadata,
-			About: &aboutReplaceMetadata},
-		{Method: "GET", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: d.showMetadata, About: &aboutShowMetadata},
+			Rules: []api.Rule{ruleMetadataUpdateAll}},
+		{Method: "GET", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: d.showMetadata,
+			Rules: []api.Rule{ruleMetadataShow}},
 		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata/{key}", Body: api.Always(metaBody),
-			Handle: d.setMetadata, About: &aboutSetMetadata},
+			Handle: d.setMetadata, Rules: []api.Rule{ruleMetadataUpdate}},
 		{Method: "DELETE", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: d.deleteMetadata,
-			About: &aboutDeleteMetadata},
+			Rules: []api.Rule{ruleMetadataDelete}},
 	}
 }
 

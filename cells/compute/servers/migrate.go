@@ -165,11 +165,11 @@ func (d *Deps) decideMigration(
 func (d *Deps) migrationRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers/{id}/migrations", Handle: d.listLiveMigrations, Since: api.VMigrationTypes,
-			About: &aboutListLiveMigrations},
+			Rules: []api.Rule{ruleServerMigrationsList}},
 		{Method: "GET", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: d.showLiveMigration,
-			Since: api.VMigrationTypes, About: &aboutShowLiveMigration},
+			Since: api.VMigrationTypes, Rules: []api.Rule{ruleServerMigrationsShow}},
 		{Method: "DELETE", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: d.abortMigration, Since: vAbort,
-			About: &aboutAbortMigration},
+			Rules: []api.Rule{ruleServerMigrationAbort}},
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
@@ -31,7 +30,7 @@ var rebuildSchemas = api.Fields{
 	{Name: "adminPass", Schema: api.SchemaText},
 	{Name: "metadata", Schema: api.SchemaMetadata},
 	{Name: "preserve_ephemeral", Schema: api.SchemaBoolean},
-	{Name: "OS-DCF:diskConfig", Schema: serverview.SchemaDiskConfig},
+	{Name: "OS-DCF:diskConfig", Schema: api.SchemaDiskConfig},
 	{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 	{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
 	{Name: "personality", Until: api.VNoInjectedFiles - 1, Schema: schemaPersonality},

@@ -35,6 +35,8 @@ var (
 	ruleMetadataUpdateAll    = api.Rule{Name: "os_compute_api:server-metadata:update_all", Default: api.Members}
 	ruleMetadataUpdate       = api.Rule{Name: "os_compute_api:server-metadata:update", Default: api.Members}
 	ruleMetadataDelete       = api.Rule{Name: "os_compute_api:server-metadata:delete", Default: api.Members}
+	ruleConsoleOutput        = api.Rule{Name: "os_compute_api:os-console-output", Default: api.Members}
+	ruleRemoteConsoles       = api.Rule{Name: "os_compute_api:os-remote-consoles", Default: api.Members}
 	ruleActionsList          = api.Rule{Name: "os_compute_api:os-instance-actions:list", Default: api.Readers}
 	ruleActionsShow          = api.Rule{Name: "os_compute_api:os-instance-actions:show", Default: api.Readers}
 	ruleActionsEvents        = api.Rule{Name: "os_compute_api:os-instance-actions:events", Default: api.Admins}

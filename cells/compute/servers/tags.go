@@ -15,16 +15,18 @@ import (
 // tagRoutes are the calls about the tags of a server.
 func (d *Deps) tagRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/servers/{id}/tags", Handle: d.listTags, Since: api.VTags, About: &aboutListTags},
+		{Method: "GET", Path: "/v2.1/servers/{id}/tags", Handle: d.listTags, Since: api.VTags,
+			Rules: []api.Rule{ruleTagsIndex}},
 		{Method: "PUT", Path: "/v2.1/servers/{id}/tags", Body: api.Always(tagsBody), Handle: d.replaceTags,
-			Since: api.VTags, About: &aboutReplaceTags},
+			Since: api.VTags, Rules: []api.Rule{ruleTagsUpdateAll}},
 		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags",
-			Handle: d.deleteTags, Since: api.VTags, About: &aboutDeleteTags},
+			Handle: d.deleteTags, Since: api.VTags, Rules: []api.Rule{ruleTagsDeleteAll}},
 		{Method: "GET", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: d.showTag,
-			Since: api.VTags, About: &aboutShowTag},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: d.addTag, Since: api.VTags, About: &aboutAddTag},
+			Since: api.VTags, Rules: []api.Rule{ruleTagsShow}},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: d.addTag, Since: api.VTags,
+			Rules: []api.Rule{ruleTagsUpdate}},
 		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: d.deleteTag,
-			Since: api.VTags, About: &aboutDeleteTag},
+			Since: api.VTags, Rules: []api.Rule{ruleTagsDelete}},
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 )
@@ -19,7 +18,7 @@ import (
 // updateSchemas are the bodies of PUT /servers/{id}.
 var updateSchemas = api.Fields{
 	{Name: "name", Schema: api.SchemaName},
-	{Name: "OS-DCF:diskConfig", Schema: serverview.SchemaDiskConfig},
+	{Name: "OS-DCF:diskConfig", Schema: api.SchemaDiskConfig},
 	{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
 	{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
 	{Name: "description", Since: api.VDescription, Schema: api.SchemaDescription},

@@ -39,8 +39,9 @@ type ListStore interface {
 // Routes are the calls.
 func (d *Lists) Routes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: d.listBrief, About: &aboutListBrief},
-		{Method: "GET", Path: "/v2.1/servers/detail",
-			Query: &serverQuery, Handle: d.listDetail, About: &aboutListDetail},
+		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: d.listBrief,
+			Rules: append([]api.Rule{ruleServersIndex, ruleServersIndexAll, ruleServersAllFilters}, Rules...)},
+		{Method: "GET", Path: "/v2.1/servers/detail", Query: &serverQuery, Handle: d.listDetail,
+			Rules: append([]api.Rule{ruleServersDetail, ruleServersDetailAll, ruleServersAllFilters}, Rules...)},
 	}
 }

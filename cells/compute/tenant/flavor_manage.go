@@ -23,12 +23,12 @@ import (
 func (d *Deps) flavorManageRoutes() []api.Route {
 	return []api.Route{
 		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Rule: ruleFlavorCreate,
-			Handle: d.createFlavor, About: &aboutCreateFlavor},
+			Handle: d.createFlavor, Rules: []api.Rule{ruleFlavorSpecsIndex}},
 		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Always(flavorUpdate), Rule: ruleFlavorUpdate,
 			Handle: d.updateFlavor, Since: vFlavorDescription,
-			About: &aboutUpdateFlavor},
+			Rules: []api.Rule{ruleFlavorSpecsIndex}},
 		{Method: "DELETE", Path: "/v2.1/flavors/{id}",
-			Rule: ruleFlavorDelete, Handle: d.deleteFlavor, About: &aboutDeleteFlavor},
+			Rule: ruleFlavorDelete, Handle: d.deleteFlavor},
 	}
 }
 

@@ -19,18 +19,16 @@ import (
 // whatever else the scheduler reads of them.
 func (d *Deps) extraSpecRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Rule: ruleFlavorSpecsIndex, Handle: d.listExtraSpecs,
-			About: &aboutListExtraSpecs},
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Rule: ruleFlavorSpecsIndex,
+			Handle: d.listExtraSpecs},
 		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Always(newExtraSpecs),
-			Rule: ruleFlavorSpecsCreate, Handle: d.addExtraSpecs,
-			About: &aboutAddExtraSpecs},
+			Rule: ruleFlavorSpecsCreate, Handle: d.addExtraSpecs},
 		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsShow,
-			Handle: d.showExtraSpec, About: &aboutShowExtraSpec},
+			Handle: d.showExtraSpec},
 		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Always(oneExtraSpec),
-			Rule: ruleFlavorSpecsUpdate, Handle: d.setExtraSpec,
-			About: &aboutSetExtraSpec},
+			Rule: ruleFlavorSpecsUpdate, Handle: d.setExtraSpec},
 		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsDelete,
-			Handle: d.deleteExtraSpec, About: &aboutDeleteExtraSpec},
+			Handle: d.deleteExtraSpec},
 	}
 }
 

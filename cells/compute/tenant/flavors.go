@@ -20,10 +20,10 @@ import (
 // (os-flavor-access).
 func (d *Deps) flavorRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/flavors", Query: &flavorQuery, Handle: d.listFlavors, About: &aboutListFlavors},
+		{Method: "GET", Path: "/v2.1/flavors", Query: &flavorQuery, Handle: d.listFlavors},
 		{Method: "GET", Path: "/v2.1/flavors/detail", Query: &flavorQuery, Handle: d.listFlavorsDetail,
-			About: &aboutListFlavorsDetail},
-		{Method: "GET", Path: "/v2.1/flavors/{id}", Handle: d.showFlavor, About: &aboutShowFlavor},
+			Rules: []api.Rule{ruleFlavorSpecsIndex}},
+		{Method: "GET", Path: "/v2.1/flavors/{id}", Handle: d.showFlavor, Rules: []api.Rule{ruleFlavorSpecsIndex}},
 	}
 }
 

@@ -18,13 +18,13 @@ import (
 func (d *Deps) keyPairRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-keypairs",
-			Query: &keyPairQuery, Handle: d.listKeyPairs, About: &aboutListKeyPairs},
+			Query: &keyPairQuery, Handle: d.listKeyPairs, Rules: []api.Rule{ruleKeyPairsIndex}},
 		{Method: "POST", Path: "/v2.1/os-keypairs",
-			Body: keyPairSchemas, Handle: d.createKeyPair, About: &aboutCreateKeyPair},
+			Body: keyPairSchemas, Handle: d.createKeyPair, Rules: []api.Rule{ruleKeyPairsCreate}},
 		{Method: "GET", Path: "/v2.1/os-keypairs/{id}",
-			Query: &oneKeyPairQuery, Handle: d.showKeyPair, About: &aboutShowKeyPair},
+			Query: &oneKeyPairQuery, Handle: d.showKeyPair, Rules: []api.Rule{ruleKeyPairsShow}},
 		{Method: "DELETE", Path: "/v2.1/os-keypairs/{id}",
-			Query: &oneKeyPairQuery, Handle: d.deleteKeyPair, About: &aboutDeleteKeyPair},
+			Query: &oneKeyPairQuery, Handle: d.deleteKeyPair, Rules: []api.Rule{ruleKeyPairsDelete}},
 	}
 }
 

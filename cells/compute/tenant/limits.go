@@ -15,7 +15,7 @@ import (
 func (d *Deps) limitRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Rule: ruleLimits,
-			Handle: d.showLimits, About: &aboutShowLimits},
+			Handle: d.showLimits, Rules: []api.Rule{ruleLimitsOther}},
 	}
 }
 

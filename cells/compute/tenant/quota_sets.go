@@ -19,15 +19,15 @@ import (
 func (d *Deps) quotaSetRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}",
-			Query: &quotaQuery, Handle: d.showQuotas, About: &aboutShowQuotas},
+			Query: &quotaQuery, Handle: d.showQuotas, Rules: []api.Rule{ruleQuotaShow}},
 		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/detail", Query: &quotaQuery, Handle: d.showQuotasDetail,
-			About: &aboutShowQuotasDetail},
+			Rules: []api.Rule{ruleQuotaDetail}},
 		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/defaults", Query: &quotaQuery, Handle: d.showQuotaDefaults,
-			About: &aboutShowQuotaDefaults},
+			Rules: []api.Rule{ruleQuotaDefaults}},
 		{Method: "PUT", Path: "/v2.1/os-quota-sets/{id}",
-			Query: &quotaQuery, Body: quotaSets, Handle: d.updateQuotas, About: &aboutUpdateQuotas},
+			Query: &quotaQuery, Body: quotaSets, Handle: d.updateQuotas, Rules: []api.Rule{ruleQuotaUpdate}},
 		{Method: "DELETE", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery,
-			Handle: d.deleteQuotas, About: &aboutDeleteQuotas},
+			Handle: d.deleteQuotas, Rules: []api.Rule{ruleQuotaDelete}},
 	}
 }
 

@@ -17,12 +17,13 @@ import (
 func (d *Deps) serverGroupRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Rule: ruleServerGroupsIndex,
-			Handle: d.listServerGroups, About: &aboutListServerGroups},
+			Handle: d.listServerGroups, Rules: []api.Rule{ruleServerGroupsIndexAll}},
 		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Rule: ruleServerGroupsCreate,
-			Handle: d.createServerGroup, About: &aboutCreateServerGroup},
-		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: d.showServerGroup, About: &aboutShowServerGroup},
+			Handle: d.createServerGroup},
+		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: d.showServerGroup,
+			Rules: []api.Rule{ruleServerGroupsShow}},
 		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: d.deleteServerGroup,
-			About: &aboutDeleteServerGroup},
+			Rules: []api.Rule{ruleServerGroupsDelete}},
 	}
 }
 

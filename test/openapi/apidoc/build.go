@@ -2,16 +2,7 @@
 
 package apidoc
 
-import (
-	"slices"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
-)
-
-// Described is a schema with a description, which takes the place of an earlier one.
-func Described(s jsonkit.Schema, text string) jsonkit.Schema {
-	return append(slices.Clone(s), jsonkit.Described(text))
-}
+import "github.com/compute-agent/compute-agent/internal/jsonkit"
 
 // List is the schema of a list.
 func List(item jsonkit.Schema) jsonkit.Schema {

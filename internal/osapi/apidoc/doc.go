@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-// Package apidoc describes an OpenStack API with microversions, for its reference and its OpenAPI
-// document, which package test/openapi writes.
-//
-// An API fills an [API] from the tables that its server works with. Bodies are functions of the
-// microversion: the writers evaluate them at each one, and join microversions with equal schemas.
-package apidoc
