@@ -151,7 +151,7 @@ type Delta struct {
 	ConsumerUUIDs []string
 }
 
-// Table names a table of NamedRow rows.
+// Table names a table of NamedRow rows, or of the objects of an Object.
 type Table uint8
 
 // The tables of NamedRow rows.
@@ -164,9 +164,26 @@ const (
 	ConsumerTypes
 )
 
+// The tables of other objects.
+const (
+	Providers Table = iota + 100
+	Consumers
+	Hosts
+)
+
 // Change is one change of rows: one of the types below, in the order in which
 // they must be applied.
-type Change interface{ change() }
+type Change interface{ object() Object }
+
+// Object is what a change is about: a row of a table of names, a provider, a consumer or a host.
+type Object struct {
+	Table Table
+	ID    int64  // 0 for a consumer without a record, and of InsertAllocation
+	UUID  string // of a consumer; "" for BumpConsumer and DeleteConsumer
+}
+
+// ObjectOf returns what a change is about.
+func ObjectOf(c Change) Object { return c.object() }
 
 type (
 	// InsertNamed adds a row to one of the tables of names.
@@ -252,27 +269,33 @@ type (
 	DeleteHostRow struct{ Row HostRow }
 )
 
-func (InsertNamed) change()        {}
-func (RenameNamed) change()        {}
-func (DeleteNamed) change()        {}
-func (InsertProvider) change()     {}
-func (UpdateProvider) change()     {}
-func (UpdateProviderUUID) change() {}
-func (BumpProvider) change()       {}
-func (DeleteProvider) change()     {}
-func (InsertInventory) change()    {}
-func (UpdateInventory) change()    {}
-func (DeleteInventory) change()    {}
-func (AddTrait) change()           {}
-func (RemoveTrait) change()        {}
-func (AddAggregate) change()       {}
-func (RemoveAggregate) change()    {}
-func (InsertConsumer) change()     {}
-func (UpdateConsumer) change()     {}
-func (BumpConsumer) change()       {}
-func (DeleteConsumer) change()     {}
-func (DeleteAllocations) change()  {}
-func (InsertAllocation) change()   {}
-func (InsertHostRow) change()      {}
-func (UpdateHostRow) change()      {}
-func (DeleteHostRow) change()      {}
+func (c InsertNamed) object() Object        { return Object{Table: c.Table, ID: c.Row.ID} }
+func (c RenameNamed) object() Object        { return Object{Table: c.Table, ID: c.Row.ID} }
+func (c DeleteNamed) object() Object        { return Object{Table: c.Table, ID: c.ID} }
+func (c InsertProvider) object() Object     { return Object{Table: Providers, ID: c.Row.ID} }
+func (c UpdateProvider) object() Object     { return Object{Table: Providers, ID: c.Row.ID} }
+func (c UpdateProviderUUID) object() Object { return Object{Table: Providers, ID: c.ID} }
+func (c BumpProvider) object() Object       { return Object{Table: Providers, ID: c.ID} }
+func (c DeleteProvider) object() Object     { return Object{Table: Providers, ID: c.ID} }
+func (c InsertInventory) object() Object    { return Object{Table: Providers, ID: c.Row.Provider} }
+func (c UpdateInventory) object() Object    { return Object{Table: Providers, ID: c.Row.Provider} }
+func (c DeleteInventory) object() Object    { return Object{Table: Providers, ID: c.Provider} }
+func (c AddTrait) object() Object           { return Object{Table: Providers, ID: c.Link.Provider} }
+func (c RemoveTrait) object() Object        { return Object{Table: Providers, ID: c.Link.Provider} }
+func (c AddAggregate) object() Object       { return Object{Table: Providers, ID: c.Link.Provider} }
+func (c RemoveAggregate) object() Object    { return Object{Table: Providers, ID: c.Link.Provider} }
+func (c InsertConsumer) object() Object {
+	return Object{Table: Consumers, ID: c.Row.ID, UUID: c.Row.UUID}
+}
+func (c UpdateConsumer) object() Object {
+	return Object{Table: Consumers, ID: c.Row.ID, UUID: c.Row.UUID}
+}
+func (c BumpConsumer) object() Object   { return Object{Table: Consumers, ID: c.ID} }
+func (c DeleteConsumer) object() Object { return Object{Table: Consumers, ID: c.ID} }
+func (c DeleteAllocations) object() Object {
+	return Object{Table: Consumers, ID: c.ID, UUID: c.Consumer}
+}
+func (c InsertAllocation) object() Object { return Object{Table: Consumers, UUID: c.Row.Consumer} }
+func (c InsertHostRow) object() Object    { return Object{Table: Hosts, ID: c.Row.ID} }
+func (c UpdateHostRow) object() Object    { return Object{Table: Hosts, ID: c.Row.ID} }
+func (c DeleteHostRow) object() Object    { return Object{Table: Hosts, ID: c.Row.ID} }

@@ -44,64 +44,22 @@ func (tx *Tx) Touched() Touched {
 			consumers[c.UUID] = true
 		}
 	}
-	named := func(table Table, id int64) {
-		switch table {
-		case Classes:
-			classes[id] = true
-		case Traits:
-			traits[id] = true
-		}
-	}
 	for _, change := range tx.changes {
-		switch c := change.(type) {
-		case InsertNamed:
-			named(c.Table, c.Row.ID)
-		case RenameNamed:
-			named(c.Table, c.Row.ID)
-		case DeleteNamed:
-			named(c.Table, c.ID)
-		case InsertProvider:
-			providers[c.Row.ID] = true
-		case UpdateProvider:
-			providers[c.Row.ID] = true
-		case UpdateProviderUUID:
-			providers[c.ID] = true
-		case BumpProvider:
-			providers[c.ID] = true
-		case DeleteProvider:
-			providers[c.ID] = true
-		case InsertInventory:
-			providers[c.Row.Provider] = true
-		case UpdateInventory:
-			providers[c.Row.Provider] = true
-		case DeleteInventory:
-			providers[c.Provider] = true
-		case AddTrait:
-			providers[c.Link.Provider] = true
-		case RemoveTrait:
-			providers[c.Link.Provider] = true
-		case AddAggregate:
-			providers[c.Link.Provider] = true
-		case RemoveAggregate:
-			providers[c.Link.Provider] = true
-		case InsertConsumer:
-			consumers[c.Row.UUID] = true
-		case UpdateConsumer:
-			consumers[c.Row.UUID] = true
-		case BumpConsumer:
-			consumer(c.ID)
-		case DeleteConsumer:
-			consumer(c.ID)
-		case DeleteAllocations:
-			consumers[c.Consumer] = true
-		case InsertAllocation:
-			consumers[c.Row.Consumer] = true
-		case InsertHostRow:
-			hosts[c.Row.ID] = true
-		case UpdateHostRow:
-			hosts[c.Row.ID] = true
-		case DeleteHostRow:
-			hosts[c.Row.ID] = true
+		switch o := change.object(); o.Table {
+		case Classes:
+			classes[o.ID] = true
+		case Traits:
+			traits[o.ID] = true
+		case Providers:
+			providers[o.ID] = true
+		case Consumers:
+			if o.UUID == "" {
+				consumer(o.ID)
+			} else {
+				consumers[o.UUID] = true
+			}
+		case Hosts:
+			hosts[o.ID] = true
 		}
 	}
 	return Touched{

@@ -39,18 +39,10 @@ func keyOf(c ledger.Change) (rowKey, bool) {
 		return rowKey{table: "inventories", a: c.Row.Provider, b: c.Row.Class}, true
 	case ledger.DeleteInventory:
 		return rowKey{table: "inventories", a: c.Provider, b: c.Class}, true
-	case ledger.InsertConsumer:
-		return rowKey{table: "consumers", a: c.Row.ID}, true
-	case ledger.UpdateConsumer:
-		return rowKey{table: "consumers", a: c.Row.ID}, true
-	case ledger.BumpConsumer:
-		return rowKey{table: "consumers", a: c.ID}, true
-	case ledger.DeleteConsumer:
-		return rowKey{table: "consumers", a: c.ID}, true
-	case ledger.InsertAllocation:
-		return rowKey{table: "allocations", uuid: c.Row.Consumer}, true
-	case ledger.DeleteAllocations:
-		return rowKey{table: "allocations", uuid: c.Consumer}, true
+	case ledger.InsertConsumer, ledger.UpdateConsumer, ledger.BumpConsumer, ledger.DeleteConsumer:
+		return rowKey{table: "consumers", a: ledger.ObjectOf(c).ID}, true
+	case ledger.InsertAllocation, ledger.DeleteAllocations:
+		return rowKey{table: "allocations", uuid: ledger.ObjectOf(c).UUID}, true
 	case ledger.InsertHostRow:
 		return hostKey(c.Row), true
 	case ledger.UpdateHostRow:

@@ -67,61 +67,26 @@ func objects(changes []ledger.Change) []object {
 		}
 	}
 	for _, c := range changes {
-		switch c := c.(type) {
-		case ledger.InsertNamed:
-			add(tableOf(c.Table).kind, c.Row.ID, "")
-		case ledger.RenameNamed:
-			add(tableOf(c.Table).kind, c.Row.ID, "")
-		case ledger.DeleteNamed:
-			add(tableOf(c.Table).kind, c.ID, "")
-		case ledger.InsertProvider:
-			add(kindProvider, c.Row.ID, "")
-		case ledger.UpdateProvider:
-			add(kindProvider, c.Row.ID, "")
-		case ledger.UpdateProviderUUID:
-			add(kindProviderUUID, c.ID, "")
-		case ledger.BumpProvider:
-			add(kindProvider, c.ID, "")
-		case ledger.DeleteProvider:
-			add(kindProvider, c.ID, "")
-		case ledger.InsertInventory:
-			add(kindProvider, c.Row.Provider, "")
-		case ledger.UpdateInventory:
-			add(kindProvider, c.Row.Provider, "")
-		case ledger.DeleteInventory:
-			add(kindProvider, c.Provider, "")
-		case ledger.AddTrait:
-			add(kindProvider, c.Link.Provider, "")
-		case ledger.RemoveTrait:
-			add(kindProvider, c.Link.Provider, "")
-		case ledger.AddAggregate:
-			add(kindProvider, c.Link.Provider, "")
-		case ledger.RemoveAggregate:
-			add(kindProvider, c.Link.Provider, "")
-		case ledger.InsertConsumer:
-			add(kindConsumer, c.Row.ID, "")
-		case ledger.UpdateConsumer:
-			add(kindConsumer, c.Row.ID, "")
-		case ledger.BumpConsumer:
-			add(kindConsumer, c.ID, "")
-		case ledger.DeleteConsumer:
-			add(kindConsumer, c.ID, "")
-		case ledger.DeleteAllocations:
-			if c.ID != 0 {
-				add(kindConsumer, c.ID, "")
-			} else {
-				add(kindOrphan, 0, c.Consumer)
+		switch o := ledger.ObjectOf(c); o.Table {
+		case ledger.Providers:
+			kind := kindProvider
+			if _, ok := c.(ledger.UpdateProviderUUID); ok {
+				kind = kindProviderUUID
 			}
-		case ledger.InsertAllocation:
-			// Its consumer is inserted or updated in the same commit.
-		case ledger.InsertHostRow:
-			add(kindHost, c.Row.ID, "")
-		case ledger.UpdateHostRow:
-			add(kindHost, c.Row.ID, "")
-		case ledger.DeleteHostRow:
-			add(kindHost, c.Row.ID, "")
+			add(kind, o.ID, "")
+		case ledger.Consumers:
+			if _, ok := c.(ledger.InsertAllocation); ok {
+				continue // its consumer is inserted or updated in the same commit
+			}
+			if o.ID != 0 {
+				add(kindConsumer, o.ID, "")
+			} else {
+				add(kindOrphan, 0, o.UUID)
+			}
+		case ledger.Hosts:
+			add(kindHost, o.ID, "")
 		default:
-			panic(fmt.Sprintf("store: no such change %T", c))
+			add(tableOf(o.Table).kind, o.ID, "")
 		}
 	}
 	return out
