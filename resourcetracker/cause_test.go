@@ -26,7 +26,8 @@ func TestKindOf(t *testing.T) {
 		CauseConflict: reportclient.ErrConflict,
 		CauseInUse:    reportclient.ErrInventoryInUse,
 		CauseNotReady: plugins.ErrNotReady, CauseReshapeLate: &lateReshape{plugins.ErrReshapeNeeded},
-		CauseReshapeRefused: &reshape.Error{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),
+		CauseReshapeRefused: &reshape.Error{Problem: "no"}, CauseState: syscall.EROFS,
+		CauseOther: errors.New("garbage"),
 	} {
 		wrapped := errors.Join(errors.New("something else"),
 			&passError{step: "a step", err: fmt.Errorf("deep: %w", err)})

@@ -28,10 +28,10 @@
 // touches no file.
 //
 // A reshape takes place only while start-up lasts, which for each node is until its first complete
-// pass. It is checked as a whole before anything is written (see [reshape.Draft.Check]), and goes into
-// package journal before it is posted. What is refused is a [*reshape.Error] with all violations and
-// a hint. Afterwards what guests hold is compared with the driver's list ([Config].Compare), until
-// both agree.
+// pass. It is checked as a whole before anything is written (see package reshape), and goes into
+// package journal before it is posted. What is refused is an error of package reshape with all
+// violations and a hint. Afterwards what guests hold is compared with the driver's list
+// ([Config].Compare), until both agree.
 //
 // Errors are fatal only at start-up, and only where continuing would do harm: a [*FatalError] says
 // so. With [Config].Hold, as the agent has it unless it is configured otherwise, only the node is

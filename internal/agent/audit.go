@@ -59,8 +59,8 @@ func (a *Agent) HealAllocations(ctx context.Context, r audit.HealRequest) (audit
 	return a.auditor().HealAllocations(ctx, r)
 }
 
-// AuditOffline is Audit without a running agent. It starts and stops the drivers, while the
-// state directory is locked.
+// AuditOffline is Audit without a running agent. It starts and stops the drivers. The state
+// directory is locked.
 func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.Request) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, r, (*Agent).Audit)
 }

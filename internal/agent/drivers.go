@@ -289,8 +289,8 @@ func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	return s, err
 }
 
-// Spec returns the plugin host's specification of a driver. state is the host's identity; nil: it is
-// read. Nothing is written.
+// Spec returns the plugin host's specification of a driver. state is the host's identity; nil: it
+// is read. Nothing is written.
 func Spec(cfg *config.Config, name string, state *identity.State) (pluginhost.Spec, error) {
 	s, err := Executable(cfg, name)
 	if err != nil {

@@ -123,7 +123,9 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 }
 
 // removal checks a node, and removes it if there are no violations.
-func (a *Agent) removal(ctx context.Context, node statedir.Node, dryRun bool, groups []string) (control.Removal, error) {
+func (a *Agent) removal(
+	ctx context.Context, node statedir.Node, dryRun bool, groups []string,
+) (control.Removal, error) {
 	out := control.Removal{Name: node.Name, UUID: node.UUID, ViolationGroups: groups,
 		Providers: []control.RemovedProvider{}}
 	record, err := a.state.Records.Load(node.UUID)

@@ -33,8 +33,9 @@ func TestSecondAgentOfAUser(t *testing.T) {
 		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
 		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
 		a := testproc.Try(New(Options{Config: cfg, Logger: zerolog.Nop()})).Or(t)
-		testproc.Equal(t, a.user, statedir.SoleUser{Socket: fmt.Sprintf("@compute-agent/agent-of-user/%d", os.Geteuid()),
-			UID: os.Geteuid(), Patience: 10 * time.Second}, "its user is %+v")
+		testproc.Equal(t, a.user, statedir.SoleUser{
+			Socket: fmt.Sprintf("@compute-agent/agent-of-user/%d", os.Geteuid()), UID: os.Geteuid(),
+			Patience: 10 * time.Second}, "its user is %+v")
 		// A socket that no agent of this machine, and no other test, has.
 		a.user = statedir.SoleUser{Socket: fmt.Sprintf("@compute-agent/test/%d/%s", os.Getpid(), t.Name()),
 			UID: os.Geteuid(), Patience: time.Hour}

@@ -4,6 +4,7 @@ package reshape
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/providertree"
@@ -51,5 +52,19 @@ func TestHintsOfARefusedReshape(t *testing.T) {
 			slices.Sort(c.want)
 			testproc.EqualList(t, got, c.want, "hints: %q")
 		})
+	}
+}
+
+// TestAddedAmountsDoNotWrap: what a driver gives may be anything.
+func TestAddedAmountsDoNotWrap(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	d := vgpus()
+	d.After[id(9, 1)].Resources[id(4, 0)]["VGPU"] = -1 << 63
+	violations := violationsOf(d)
+	if len(violations) != 2 ||
+		!strings.HasSuffix(violations[1].Problem,
+			"it holds 2 on the providers of cn1 and would hold -9223372036854775808: 9223372036854775810 "+
+				"would be lost") {
+		t.Errorf("the violations: got %v, want two, the second one about the sum", violations)
 	}
 }

@@ -18,8 +18,8 @@ const (
 	formerLayoutPrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
 )
 
-// LayoutTraits is the name of a driver, and by it the traits that say which layout version its trees
-// have.
+// LayoutTraits is the name of a driver, and by it the traits that say which layout version its
+// trees have.
 type LayoutTraits string
 
 // Trait is on the root of a tree that the driver has migrated to a layout version, so that another
@@ -54,8 +54,8 @@ func (l LayoutTraits) name() string {
 	return name + "_"
 }
 
-// InTree returns the layout version that the tree itself has in the traits of its root: the least of
-// several, 0 without any.
+// InTree returns the layout version that the tree itself has in the traits of its root: the least
+// of several, 0 without any.
 func (l LayoutTraits) InTree(tree *providertree.Tree, root string) int {
 	p, _ := tree.Provider(root)
 	least := 0

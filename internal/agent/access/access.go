@@ -93,8 +93,8 @@ func ForCommand(c config.PlacementClient, microversion string) (*placementclient
 // RequestObserver is called for each request to Placement, see [placementclient.Config].Observe.
 type RequestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
 
-// NewReportClient returns an agent's client as configured in [placement_client], which
-// records reshapes in a journal and says which run of the agent it is of; nil: none. It makes no requests.
+// NewReportClient returns an agent's client as configured in [placement_client], which records
+// reshapes in a journal and says which run of the agent it is of; nil: none. It makes no requests.
 func NewReportClient(
 	cfg *config.Config, reshapes reportclient.ReshapeLog,
 	observe RequestObserver, process *pki.ProcessSender, log zerolog.Logger,

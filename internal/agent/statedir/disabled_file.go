@@ -49,10 +49,11 @@ func (f file) equal(o file) bool {
 	return f.Version == o.Version && slices.Equal(f.Reasons, o.Reasons) && slices.Equal(f.Enabling, o.Enabling)
 }
 
-// OpenDisabled reads the file of a state directory, if it exists. A damaged file is an error, because the
-// host could be enabled against an operator's decision.
+// OpenDisabled reads the file of a state directory, if it exists. A damaged file is an error,
+// because the host could be enabled against an operator's decision.
 func OpenDisabled(dir string) (*Disabled, error) {
-	s := &Disabled{path: filepath.Join(dir, DisabledFile), now: time.Now, file: file{Version: version, Reasons: []Reason{}}}
+	s := &Disabled{path: filepath.Join(dir, DisabledFile), now: time.Now,
+		file: file{Version: version, Reasons: []Reason{}}}
 	f, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
