@@ -97,8 +97,8 @@ func showOn[T any](
 	})
 }
 
-// onAPIDatabase runs direct. On a file that a service has open, that service runs the command; on servers,
-// commands run beside services.
+// onAPIDatabase runs direct. On a file that a service has open, that service runs the command; on
+// servers, commands run beside services.
 func onAPIDatabase(cmd *cobra.Command, d controlplane.APIDatabase, direct func() error) error {
 	if d.Shared() {
 		return direct()

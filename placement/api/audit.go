@@ -3,90 +3,14 @@
 package api
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
-	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
-
-// transact runs a transaction, has what it changed recorded, and returns the state after it. All
-// writes of the API come through here. A write is also recorded when the client does not wait for
-// the answer.
-func (x *exchange) transact(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
-	if h := x.host(); h != nil {
-		if err := h.MayWrite(); err != nil {
-			return nil, err
-		}
-		fn = h.Guarded(fn)
-	}
-	if x.Traced() {
-		return x.transactTraced(fn)
-	}
-	return x.transactAudited(x.R.Context(), fn)
-}
-
-// transactAudited runs a transaction, and has what it changed recorded.
-func (x *exchange) transactAudited(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
-	log := x.api.audit
-	if log == nil {
-		return x.api.ledger.Update(ctx, fn)
-	}
-	if err := log.Refusal(); err != nil {
-		return nil, unrecorded(err)
-	}
-	record := auditlog.Request(&x.Exchange)
-	var written <-chan struct{} // of the writer's goroutine until it has answered
-	s, err := x.api.ledger.Update(ctx, func(tx *ledger.Tx) error {
-		if err := fn(tx); err != nil {
-			return err
-		}
-		touched, before, after := tx.Touched(), tx.Base(), tx.Snapshot
-		changed := sync.OnceValue(func() []auditlog.Change { return changesOf(touched, before, after) })
-		var intent *auditlog.Intent
-		tx.BeforeCommit(func() ledger.Intent {
-			intended := record
-			intended.Time = x.api.service.Now().UTC()
-			intent = log.Intend(func() auditlog.Record {
-				intended.Changes = changed()
-				return intended
-			})
-			return intent
-		})
-		tx.OnOutcome(func(err error) {
-			done := record
-			if err != nil {
-				done.Outcome = auditlog.Unknown
-			}
-			done.Time = x.api.service.Now().UTC()
-			written = log.Enqueue(func() auditlog.Record {
-				done.ID, done.Changes = intent.ID(), changed()
-				return done
-			})
-		})
-		return nil
-	})
-	switch {
-	case err == nil:
-		log.Wait(ctx, written)
-	case errors.Is(err, auditlog.ErrNotRecorded):
-		return nil, unrecorded(err)
-	}
-	return s, err
-}
-
-// unrecorded is the answer to a write that a required log cannot record.
-func unrecorded(err error) error {
-	return osapi.Errorf(http.StatusServiceUnavailable,
-		"The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
-}
 
 // changesOf is what a transaction changed, for the audit log. Changes of nothing but generations
 // and times are left out.

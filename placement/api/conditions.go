@@ -36,9 +36,9 @@ func hasFree(p *ledger.Provider, a wire.Amount) bool {
 	return ok && inv.Limits().Broken(p.Used(inv.ClassID()), a.Count) == providertree.RuleNone
 }
 
-// meets reports whether the provider meets all conditions. Cost: a binary search for each trait and
-// aggregate, and a scan of the provider's inventories for each class.
-func meets(p *ledger.Provider, c *wire.Conditions) bool {
+// conditionsMet reports whether the provider meets all conditions. Cost: a binary search for each
+// trait and aggregate, and a scan of the provider's inventories for each class.
+func conditionsMet(p *ledger.Provider, c *wire.Conditions) bool {
 	if !hasTraits(p, c.Required) || slices.ContainsFunc(c.Forbidden, p.HasTrait) ||
 		!inAggregates(p, c.MemberOf) || slices.ContainsFunc(c.NotMemberOf, p.InAggregate) {
 		return false

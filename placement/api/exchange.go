@@ -61,12 +61,6 @@ func (x *exchange) negotiate() error {
 // snapshot is the state as of now.
 func (x *exchange) snapshot() (*ledger.Snapshot, error) { return x.api.ledger.Snapshot(x.R.Context()) }
 
-// update runs a transaction.
-func (x *exchange) update(fn func(*ledger.Tx) error) error {
-	_, err := x.transact(fn)
-	return err
-}
-
 // json answers with a body, followed by more. modified is the time of its last change; the zero
 // time is now.
 func (x *exchange) json(status int, body []byte, modified time.Time, more ...[]byte) error {

@@ -94,7 +94,7 @@ func checkNames(pq *wire.ProviderQuery, s *ledger.Snapshot, names bool) (empty b
 func findProviders(pq *wire.ProviderQuery, s *ledger.Snapshot, give func(*ledger.Provider)) {
 	filter := func(p *ledger.Provider) {
 		if (pq.UUID == "" || p.UUID == pq.UUID) &&
-			(pq.Name == "" || providertree.SameName(p.Name, pq.Name)) && meets(p, &pq.Conditions) {
+			(pq.Name == "" || providertree.SameName(p.Name, pq.Name)) && conditionsMet(p, &pq.Conditions) {
 			give(p)
 		}
 	}

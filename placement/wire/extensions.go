@@ -16,8 +16,8 @@ const RequestedExtensions = AnyTraits
 // To add an extension: a name here; what it changes, mostly a parameter in placement/candidates'
 // url_query.go with the name as its origin; a row in TestCandidatesExtensions, and in
 // TestCandidatesQueryExtensions and sound, by which its parser is fuzzed, if it has a parameter;
-// docs/placement-extensions.md and the doc.go of placement/api; CHANGELOG.md. ExtensionSet has a bit
-// for each, and does not compile if there are more.
+// docs/placement-extensions.md and the doc.go of placement/api; CHANGELOG.md. ExtensionSet has a
+// bit for each, and does not compile if there are more.
 const (
 	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree,
 	// wherever the resources are.

@@ -78,7 +78,7 @@ var mayImport = map[string][]string{
 		"providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/reshape"},
 	"cmd/compute-agent/internal/render": {"cells/apidb", "cells/enrolment", "cells/operator",
 		"cells/scheduler/cloudaudit",
-		"internal/agent/commands", "internal/agent/control", "internal/agent/statedir", "internal/config",
+		"internal/agent/commands", "internal/agent/control", "internal/agent/statedir",
 		"internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/launch",
 		"internal/pluginhost/trial", "placement", "placement/candidates",
 		"placement/store", "placement/wire", "providertree", "reportclient", "resourcetracker",
