@@ -114,7 +114,7 @@ func (c *child) resume() {
 func (w *world) again(env ...string) *child {
 	w.t.Helper()
 	self := testproc.Try(os.Executable()).Or(w.t)
-	cmd := exec.Command(self) //nolint:noctx // it ends when its standard input does
+	cmd := exec.Command(self) // it ends when its standard input does
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	in := testproc.Try(cmd.StdinPipe()).Or(w.t)
@@ -151,7 +151,7 @@ func serveCells(dir string, names []string) error {
 		defer func() { _ = c.Close() }()
 		group.Go(func() error { return c.Serve(ctx, l) })
 	}
-	fmt.Println("ready") //nolint:forbidigo // it is for the test that started this process
+	fmt.Println("ready") // it is for the test that started this process
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	stop()
 	return group.Wait()

@@ -168,9 +168,9 @@ func TestTLS(t *testing.T) {
 	}
 	old := client(server, pair(clients))
 	old.Transport.(*http.Transport).
-		TLSClientConfig.MaxVersion = tls.VersionTLS11 //nolint:forcetypeassert // client made it.
+		TLSClientConfig.MaxVersion = tls.VersionTLS11
 	old.Transport.(*http.Transport).
-		TLSClientConfig.MinVersion = tls.VersionTLS10 //nolint:forcetypeassert // client made it.
+		TLSClientConfig.MinVersion = tls.VersionTLS10
 	if resp, err := ask(t, old, url); err == nil {
 		t.Errorf("TLS 1.1 got an answer: %s", resp.Status)
 	}

@@ -58,7 +58,7 @@ func (m *machine) boot(t *testing.T) {
 	}
 	m.leader = 0
 	m.console.Reset()
-	m.nspawn = exec.Command(args[0], args[1:]...) //nolint:noctx // it is ended by the test
+	m.nspawn = exec.Command(args[0], args[1:]...) // it is ended by the test
 	// as on a Debian 12, whatever this machine has
 	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
 	m.nspawn.Stdout, m.nspawn.Stderr = &m.console, &m.console

@@ -130,7 +130,7 @@ func startedMachine(t *testing.T, name string, number int) *machine {
 	t.Cleanup(func() {
 		_ = exec.Command("ip", "link", "delete", "vz-"+zone).
 			Run()
-	}) //nolint:noctx // the context of the test has ended
+	})
 	t.Cleanup(m.kill)
 	m.boot(t)
 	m.root = fmt.Sprintf("/proc/%d/root", m.leader)

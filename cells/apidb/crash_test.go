@@ -111,7 +111,7 @@ func TestKill(t *testing.T) {
 	shut(t, s)
 	last := map[string]string{}
 	for round := range 4 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=storm|%s|r%d", childEnv, path, round))
 		cmd.Stderr = os.Stderr
 		out := testproc.Try(cmd.StdoutPipe()).Or(t)

@@ -97,10 +97,10 @@ func TestUnreachable(t *testing.T) {
 	shut(t, open(t, path, apidb.Options{}))
 	if os.Geteuid() == 0 {
 		// Root may write where the mode forbids it: another user tries.
-		must(t, os.Chmod(dir, 0o755)) //nolint:gosec // the other user looks inside
+		must(t, os.Chmod(dir, 0o755)) // the other user looks inside
 		must(t, os.Chmod(path, 0o644))
 		for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
-			must(t, os.Chmod(up, 0o755)) //nolint:gosec // the other user looks inside
+			must(t, os.Chmod(up, 0o755)) // the other user looks inside
 		}
 		output := openUnprivileged(t, path)
 		for _, want := range []string{"it cannot be written", "check the owner and mode", "and this process runs as "} {
@@ -108,7 +108,7 @@ func TestUnreachable(t *testing.T) {
 		}
 		return
 	}
-	must(t, os.Chmod(dir, 0o500)) //nolint:gosec // the point of the test
+	must(t, os.Chmod(dir, 0o500)) // the point of the test
 	defer func() { must(t, os.Chmod(dir, 0o700)) }()
 	_, err = apidb.Open(ctx, path, apidb.Options{})
 	wantError(t, "a directory that cannot be written", err, apidb.ErrUnavailable)
@@ -226,7 +226,7 @@ func openUnprivileged(t *testing.T, path string) string {
 	t.Helper()
 	self := testproc.Try(os.Executable()).Or(t)
 	binary := filepath.Join(filepath.Dir(path), "child")
-	content, err := os.ReadFile(self) //nolint:gosec // this very binary
+	content, err := os.ReadFile(self)
 	must(t, err)
 	must(t, testproc.WriteExecutable(binary, content))
 	cmd := exec.CommandContext(t.Context(), binary)

@@ -25,7 +25,7 @@ func (c *call) changes() bool {
 func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 	log := x.cell.config.Audit
 	if log == nil || !one.changes() {
-		return nil, nil //nolint:nilnil // a nil Trail gathers nothing
+		return nil, nil // a nil Trail gathers nothing
 	}
 	record := auditlog.Request(&x.Exchange)
 	if one.need == hostAgentOnly {

@@ -41,7 +41,7 @@ type streams struct {
 	came    chan struct{}        // closed and replaced when a host begins to ask here
 	relays  sync.WaitGroup
 	stop    context.CancelFunc
-	stopped context.Context //nolint:containedctx // ends all relays
+	stopped context.Context // ends all relays
 }
 
 // offer is a stream whose agent's end is not open yet.

@@ -7,7 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"log" //nolint:depguard // http.Server.ErrorLog takes no other logger.
+	"log" // http.Server.ErrorLog takes no other logger.
 	"net"
 	"net/http"
 	"net/http/httptest"

@@ -74,7 +74,7 @@ func kill(t *testing.T, path string) {
 	t.Helper()
 	acked := map[int][2]string{}
 	for round := range 4 {
-		cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), childEnv+"="+path)
 		cmd.Stderr = os.Stderr
 		out := testproc.Try(cmd.StdoutPipe()).Or(t)

@@ -210,12 +210,12 @@ func (e *engine) order(q cellwire.ServerQuery) []sortKey {
 		switch {
 		case k.Key == "created_at" && k.Desc && e.older != "":
 			o.by, o.direction, o.later = e.older, "", ">"
-			o.of = func(v any) any { return -v.(int64) } //nolint:forcetypeassert // the query was checked
+			o.of = func(v any) any { return -v.(int64) } // the query was checked
 		case slices.Contains(smallColumns, k.Key):
 			o.of = func(v any) any {
 				return max(min(v.(int64), math.MaxInt16),
 					math.MinInt16)
-			} //nolint:forcetypeassert // the query was checked
+			}
 		}
 		order = append(order, o)
 	}

@@ -226,7 +226,7 @@ func (s *Stream) write(kind byte, content []byte) error {
 	}
 	frame := make([]byte, headerSize, headerSize+len(content))
 	frame[0] = kind
-	binary.BigEndian.PutUint32(frame[1:], uint32(len(content))) //nolint:gosec // at most maxFrame
+	binary.BigEndian.PutUint32(frame[1:], uint32(len(content))) // at most maxFrame
 	if _, err := s.to.Write(append(frame, content...)); err != nil {
 		s.ended = true
 		return streamLost(err)

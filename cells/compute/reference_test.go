@@ -203,7 +203,7 @@ func TestHistoryIsThatOfTheReference(t *testing.T) {
 		}
 	}
 	for i, h := range history {
-		v := api.Version(i) + api.MinVersion //nolint:gosec // an index of an array of MaxVersion
+		v := api.Version(i) + api.MinVersion // an index of an array of MaxVersion
 		what, changed := changes[int(v)]
 		switch {
 		case h.nova == "":

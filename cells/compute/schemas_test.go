@@ -27,7 +27,7 @@ var (
 // byVersion is a body by microversion.
 func byVersion(schema func(api.Version) js.Schema) apidoc.Body {
 	return func(minor int) js.Schema {
-		return schema(api.Version(minor)) //nolint:gosec // between MinVersion and MaxVersion
+		return schema(api.Version(minor)) // between MinVersion and MaxVersion
 	}
 }
 

@@ -126,7 +126,7 @@ func (h Host) makeDir() error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(h.StateDir), 0o755); err != nil { //nolint:gosec // it is not the state directory
+	if err := os.MkdirAll(filepath.Dir(h.StateDir), 0o755); err != nil { // it is not the state directory
 		return err
 	}
 	if err := os.Mkdir(h.StateDir, 0o700); err != nil {
@@ -246,7 +246,7 @@ func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
 		return err
 	}
 	config := filepath.Join(h.ConfigDir, JoinedFile)
-	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil { //nolint:gosec // the configuration is no secret
+	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil { // the configuration is no secret
 		return err
 	}
 	for _, f := range []struct {

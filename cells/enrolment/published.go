@@ -57,7 +57,7 @@ func (p *publishedList) get(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return text.([]byte), nil //nolint:forcetypeassert // the function above returns no others
+	return text.([]byte), nil // the function above returns nothing else
 }
 
 // recent is the text if it can be used still.

@@ -109,7 +109,7 @@ func (g *Gatherer) ping(ctx context.Context, m *member) {
 			has = max(latest(now.LastAnswer, m.added).Add(has).Sub(start), g.leastPingTime())
 		}
 		g.notePing(m, start, has, g.pingOnce(ctx, m, now.Cell, has))
-		pause := g.options.PingInterval - rand.N(g.options.PingInterval/4+1) //nolint:gosec // it is no secret
+		pause := g.options.PingInterval - rand.N(g.options.PingInterval/4+1)
 		timer.Reset(pause - g.options.Now().Sub(start))
 	}
 }

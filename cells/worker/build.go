@@ -193,7 +193,7 @@ func find(ctx context.Context, node Node, uuid string) (*plugins.Instance, error
 	if i := slices.IndexFunc(all, func(is plugins.Instance) bool { return is.UUID == uuid }); i >= 0 {
 		return &all[i], nil
 	}
-	return nil, nil //nolint:nilnil // not found
+	return nil, nil
 }
 
 // powerOf is the power state of an instance, PowerNoState if it is not found.

@@ -84,8 +84,8 @@ func sendDisk(ctx context.Context, node Node, offer cellwire.StreamOffer, end *c
 
 func headerOf(offset int64, size int) []byte {
 	header := binary.BigEndian.AppendUint64(make([]byte, 0, partHeader),
-		uint64(offset)) //nolint:gosec // it is not negative
-	return binary.BigEndian.AppendUint32(header, uint32(size)) //nolint:gosec // at most MaxChunk
+		uint64(offset)) // it is not negative
+	return binary.BigEndian.AppendUint32(header, uint32(size)) // at most MaxChunk
 }
 
 // sourceFiles are those of the source of a migration, which are read through the cell.
@@ -160,7 +160,7 @@ func receiveDisk(end io.Reader, each plugins.ChunkFunc) error {
 		if _, err := io.ReadFull(from, data[:size]); err != nil {
 			return cutOff(err)
 		}
-		if err := each(int64(offset), data[:size]); err != nil { //nolint:gosec // see above
+		if err := each(int64(offset), data[:size]); err != nil {
 			return err
 		}
 	}

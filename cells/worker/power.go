@@ -103,7 +103,7 @@ func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem,
 	case err != nil:
 		return nil, err
 	case !w.isCurrent(s, item):
-		return nil, nil //nolint:nilnil // the caller looks, too
+		return nil, nil // the caller looks, too
 	}
 	if several := w.severalAgents(); several != "" { // the guest may run on the other machine, over the same disks
 		return nil, fmt.Errorf("its guest is not made again as long as %s: stop the agent on the copy", several)
@@ -113,7 +113,7 @@ func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem,
 	if err == nil {
 		w.logOf(ctx).Warn().Str("instance", s.uuid).
 			Str("node", node.Name).Msg("Made the guest of a server again over its disks: it did not exist.")
-		return nil, nil //nolint:nilnil // it is there
+		return nil, nil
 	}
 	reason, definite := permanentReason(err, unable)
 	if !definite {

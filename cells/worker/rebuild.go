@@ -59,14 +59,14 @@ func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, n
 func (w *Worker) checkRebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (*impossible, error) {
 	checker, can := node.Manager.(plugins.SpawnChecker)
 	if !can || w.clearing(s) {
-		return nil, nil //nolint:nilnil // nothing is known
+		return nil, nil // nothing is known
 	}
 	guest, err := find(ctx, node, s.uuid)
 	switch {
 	case err != nil && !errors.Is(err, plugins.ErrUnsupported):
 		return nil, fmt.Errorf("looking for the guest, to rebuild it: %w", err)
 	case guest == nil:
-		return nil, nil //nolint:nilnil // see above
+		return nil, nil
 	}
 	spec, tree, err := w.specFor(ctx, s, item, node)
 	var cannot *impossible
@@ -80,7 +80,7 @@ func (w *Worker) checkRebuild(ctx context.Context, s *server, item cellwire.Work
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil, errors.Is(err, plugins.ErrUnsupported): // of a driver that cannot check
-		return nil, nil //nolint:nilnil // see above
+		return nil, nil
 	case errors.As(err, &fault):
 		return &impossible{fault.Reason, err.Error()}, nil
 	case errors.Is(err, ErrImpossible):

@@ -197,7 +197,7 @@ func sourceText(t *testing.T) string {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
-			content, err := os.ReadFile(path) //nolint:gosec // a file of the repository
+			content, err := os.ReadFile(path)
 			all.Write(content)
 			return err
 		})

@@ -20,7 +20,7 @@ import (
 // hasUpstream finds out once whether the distribution's OpenStack Placement is there.
 var hasUpstream = sync.OnceValue(func() bool {
 	return exec.Command("/usr/bin/python3", "-c", "import placement.deploy").
-		Run() == nil //nolint:noctx // it ends by itself
+		Run() == nil // it ends by itself
 })
 
 func needsUpstream(t testing.TB) {

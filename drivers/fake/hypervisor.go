@@ -98,7 +98,7 @@ func (h *hypervisor) find(uuid string) (machine, bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !providertree.IsCanonicalUUID(uuid) { // it is not a valid file name
-		return machine{}, false, nil //nolint:nilerr // no machine has that uuid
+		return machine{}, false, nil // no machine has that uuid
 	}
 	if h.dir == "" {
 		m, ok := h.memory[uuid]

@@ -45,7 +45,7 @@ type cellService struct {
 // requests.
 func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 	if c.URL == "" {
-		return nil, nil //nolint:nilnil // none is configured
+		return nil, nil // none is configured
 	}
 	cfg, err := access.CellOf(c).Cell(c.URL, a.log)
 	if err != nil {

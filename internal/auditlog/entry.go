@@ -184,7 +184,7 @@ func text(value any) string {
 		var b []byte
 		for _, one := range v {
 			n, _ := strconv.Atoi(fmt.Sprint(one))
-			b = append(b, byte(n)) //nolint:gosec // a byte
+			b = append(b, byte(n))
 		}
 		return strings.ToValidUTF8(string(b), "\uFFFD")
 	}

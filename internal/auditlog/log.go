@@ -92,7 +92,7 @@ type entry struct {
 // is required; otherwise that is logged, and tried again. Without a file and a journal it is nil.
 func Open(opts Options) (*Log, error) {
 	if opts.File == "" && opts.Journal == "" {
-		return nil, nil //nolint:nilnil // a nil Log is a log that keeps nothing
+		return nil, nil // a nil Log is a log that keeps nothing
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now

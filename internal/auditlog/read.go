@@ -209,7 +209,7 @@ func (r *Reader) waitForMore(ctx context.Context, f *os.File, path string) (next
 			return nil, err
 		}
 		if open.Size() > at {
-			return nil, nil //nolint:nilnil // the same file has more
+			return nil, nil // the same file has more
 		}
 		if there, err := os.Stat(path); err == nil && !os.SameFile(there, open) {
 			return os.Open(path)

@@ -23,7 +23,7 @@ import (
 func OpenDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) {
 	switch {
 	case c.File == "":
-		return nil, nil //nolint:nilnil // none is configured
+		return nil, nil // none is configured
 	case c.URL == "":
 		denied, err := pki.OpenDenyFile(c.File, log)
 		if errors.Is(err, os.ErrNotExist) {

@@ -92,7 +92,7 @@ func (r *Reader) Value() (any, error) {
 	case c == 'f' && r.literal("false"):
 		return false, nil
 	case c == 'n' && r.literal("null"):
-		return nil, nil //nolint:nilnil // It is the value.
+		return nil, nil // null is the value
 	}
 	token, _, err := r.numeral("")
 	return Number(token), err

@@ -160,7 +160,7 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 			"if systemd listens on it",
 	} {
 		socket := filepath.Join(dir, name)
-		if err := os.WriteFile(socket, nil, 0o700); err != nil { //nolint:gosec // the mode is what is tested
+		if err := os.WriteFile(socket, nil, 0o700); err != nil { // the mode is what is tested
 			t.Fatal(err)
 		}
 		testproc.Equal(t, permissionHint(socket), want, "%s: %s", name)

@@ -13,7 +13,7 @@ import (
 
 // The headers by which a request says who sends it.
 const (
-	HeaderToken       = "X-Auth-Token" //nolint:gosec // a header's name
+	HeaderToken       = "X-Auth-Token"
 	HeaderProjectID   = "X-Project-Id"
 	HeaderRoles       = "X-Roles"
 	HeaderSystemScope = "Openstack-System-Scope"

@@ -41,7 +41,7 @@ type ConnectionLimits struct {
 func (l ConnectionLimits) resolve(files uint64) ConnectionLimits {
 	possible := mostConnections
 	if reserved := otherDescriptors + files/shareOfOthers; files < mostConnections+reserved {
-		possible = max(int(files)-int(reserved), leastConnections) //nolint:gosec // it is less than the bound above
+		possible = max(int(files)-int(reserved), leastConnections) // it is less than the bound above
 	}
 	if l.Total <= 0 || l.Total > possible {
 		l.Total = possible

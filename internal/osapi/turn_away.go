@@ -65,7 +65,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	n := 0
 	if failed := raw.Control(func(fd uintptr) {
 		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
-			0) //nolint:gosec // a descriptor is small
+			0)
 	}); failed != nil || err != nil {
 		return nil, errors.Join(failed, err)
 	}

@@ -141,7 +141,7 @@ func EditDenyFile(path string, change func(*DenyList) (*DenyList, error)) error 
 func ReadDenyFile(path string) (*DenyList, error) {
 	content, err := files.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // a nil list has no hosts
+		return nil, nil // a nil list has no hosts
 	}
 	if err != nil {
 		return nil, err

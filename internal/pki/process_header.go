@@ -161,7 +161,7 @@ func (s *ProcessSender) answered(text string) {
 		return
 	}
 	seconds, _ := strconv.ParseUint(v.Get("for"), 10, 20)
-	a.server, a.until = server, time.Now().Add(time.Duration(seconds)*time.Second) //nolint:gosec // at most 20 bits
+	a.server, a.until = server, time.Now().Add(time.Duration(seconds)*time.Second) // at most 20 bits
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []processAnswer{a}

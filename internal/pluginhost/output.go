@@ -195,7 +195,7 @@ func (o *output) structured(text string) bool {
 	if err != nil || level < zerolog.TraceLevel {
 		level = zerolog.InfoLevel
 	}
-	event := o.log.WithLevel(min(level, zerolog.ErrorLevel)) //nolint:zerologlint // sent below
+	event := o.log.WithLevel(min(level, zerolog.ErrorLevel)) // sent below
 	n := 0
 	for key, value := range fields {
 		if key == protocol.MessageField || key == protocol.LevelField || key == protocol.TimeField {
@@ -226,9 +226,9 @@ func (o *output) logRaw(text string, cut bool) {
 	if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
 		o.inPanic = true
 	}
-	event := o.log.Warn() //nolint:zerologlint // sent below
+	event := o.log.Warn() // sent below
 	if o.inPanic {
-		event = o.log.Error() //nolint:zerologlint // sent below
+		event = o.log.Error() // sent below
 	}
 	event = event.Str("output", "raw")
 	if cut {

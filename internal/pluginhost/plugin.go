@@ -62,7 +62,7 @@ type pluginDeps struct {
 // running is a supervisor that runs.
 type running struct {
 	cancel context.CancelFunc // stops in an orderly way
-	forced context.Context    //nolint:containedctx // ends when the rest must be killed
+	forced context.Context    // ends when the rest must be killed
 	abort  context.CancelFunc // ends forced
 	done   chan struct{}
 }

@@ -19,10 +19,10 @@ import (
 type supervisor struct {
 	*Plugin
 	breaker  breaker
-	draining sync.WaitGroup  // replaced processes that finish their calls
-	started  int             // processes
-	replaced int             // processes
-	forced   context.Context //nolint:containedctx // see running
+	draining sync.WaitGroup // replaced processes that finish their calls
+	started  int            // processes
+	replaced int            // processes
+	forced   context.Context
 }
 
 // supervise keeps the process running until ctx ends. It returns when the plugin has no process

@@ -66,7 +66,7 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 		return
 	}
 	event := p.log.WithLevel(state.level()).Str("state", string(state)).
-		Str("from", string(was)) //nolint:zerologlint // sent below
+		Str("from", string(was)) // sent below
 	if reason != nil {
 		event = event.Err(reason)
 	}

@@ -24,7 +24,7 @@ import (
 // in use. A file that is there is refused with fs.ErrExist. Writing goes on meanwhile.
 func (db *DB) Backup(ctx context.Context, file string) error {
 	const op = "copying"
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller's choice
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		err = f.Close()
 	}
@@ -59,7 +59,7 @@ func (db *DB) backup(ctx context.Context, file string) (err error) {
 // SyncFile puts a new file and its name on the disk.
 func SyncFile(file string) error {
 	for _, name := range []string{file, filepath.Dir(file)} {
-		f, err := os.Open(name) //nolint:gosec // the caller's choice
+		f, err := os.Open(name)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (db *DB) sendBackup(w http.ResponseWriter, r *http.Request) error {
 	if err := db.Backup(r.Context(), file); err != nil {
 		return err
 	}
-	f, err := os.Open(file) //nolint:gosec // it was just made
+	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func request(ctx context.Context, socket, method, path string, body []byte) (io.
 // FetchBackup asks the process at an admin socket for a backup of its database, and writes it to a
 // new file (mode 0600). A file that is there is refused with fs.ErrExist.
 func FetchBackup(ctx context.Context, socket, file string) (err error) {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the caller's choice
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("make the backup: %w", err)
 	}

@@ -236,7 +236,7 @@ func TestStormOfLostCommits(t *testing.T) {
 			o := summed()
 			o.Failover = testproc.Patience // by chance a write has many faults in a row
 			db := openWith(t, proxy.DSN, o)
-			random := rand.New(rand.NewPCG(1, uint64(c))) //nolint:gosec // a test
+			random := rand.New(rand.NewPCG(1, uint64(c)))
 			proxy.Faults(func() dbservers.Fault {
 				return []dbservers.Fault{dbservers.None,
 					dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit,

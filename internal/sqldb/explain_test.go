@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 		return err
 	})
 	for name, c := range map[string]struct {
-		ctx   context.Context //nolint:containedctx // of one case
+		ctx   context.Context
 		err   error
 		text  string
 		is    []error

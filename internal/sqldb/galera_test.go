@@ -132,7 +132,7 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	for w, db := range dbs {
 		signsOn := testproc.Try(db.Connect()).Or(t)
 		for part := range 2 { // two at a time in each process
-			random := rand.New(rand.NewPCG(uint64(w), uint64(part))) //nolint:gosec // a test
+			random := rand.New(rand.NewPCG(uint64(w), uint64(part)))
 			writers.Go(func() {
 				for number := part; ; number += 2 {
 					select {

@@ -53,7 +53,7 @@ type keptStatement struct {
 
 func withKeptStatements(conn driver.Conn, most int) *keepingConn {
 	return &keepingConn{fileConn: conn.(fileConn), kept: map[string]*keptStatement{},
-		most: most} //nolint:forcetypeassert // the driver has all of it
+		most: most} // the driver has all of it
 }
 
 // isKept reports whether the statement of a text is kept.
@@ -115,7 +115,7 @@ func (c *keepingConn) ExecContext(ctx context.Context, query string, args []driv
 	case st == nil:
 		return c.fileConn.ExecContext(ctx, query, args)
 	}
-	result, err := st.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) //nolint:forcetypeassert // the driver has it
+	result, err := st.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) // the driver has it
 	if err != nil {
 		_ = c.closeStatement(st) // the error above is the one that matters
 	}
@@ -131,7 +131,7 @@ func (c *keepingConn) QueryContext(ctx context.Context, query string, args []dri
 	case st == nil:
 		return c.fileConn.QueryContext(ctx, query, args)
 	}
-	rows, err := st.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) //nolint:forcetypeassert // the driver has it
+	rows, err := st.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) // the driver has it
 	if err != nil {
 		_ = c.closeStatement(st) // the error above is the one that matters
 		return nil, err

@@ -46,7 +46,7 @@ func (w *watched) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := conn.(fileConn) //nolint:forcetypeassert // the driver has all of it
+	file := conn.(fileConn) // the driver has all of it
 	return withKeptStatements(watchedConn{file, w}, w.most), nil
 }
 
@@ -57,7 +57,7 @@ func (c watchedConn) PrepareContext(ctx context.Context, text string) (driver.St
 	}
 	c.w.made.Add(1)
 	return watchedStmt{st, st.(driver.StmtExecContext), st.(driver.StmtQueryContext), c.w},
-		nil //nolint:forcetypeassert // the driver has both
+		nil
 }
 
 func (s watchedStmt) Close() error {
@@ -238,7 +238,7 @@ func TestKeptStatementsAfterFailures(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		for rows.Next() { //nolint:revive // until it notices
+		for rows.Next() { // until it notices
 		}
 		if err := rows.Close(); err != nil {
 			t.Error(err)
@@ -250,7 +250,7 @@ func TestKeptStatementsAfterFailures(t *testing.T) {
 			t.Error("a statement lacks its parameter")
 		}
 		if _, err := db.QueryContext(t.Context(), "SELECT nonsense"); err ==
-			nil { //nolint:rowserrcheck,sqlclosecheck // there are none
+			nil {
 			t.Error("there is no such column")
 		}
 	}
@@ -332,7 +332,7 @@ func TestSQLitesConnectionsKeepStatements(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	count(t, conn, "SELECT 1")
 	err = conn.Raw(func(c any) error {
-		if kept := c.(*keepingConn).kept; len(kept) != 1 { //nolint:forcetypeassert // a panic says as much
+		if kept := c.(*keepingConn).kept; len(kept) != 1 {
 			t.Errorf("%d statements are kept", len(kept))
 		}
 		return nil

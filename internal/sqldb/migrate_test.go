@@ -54,7 +54,7 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 		for n := range grown {
 			name := fresh(t)
 			names = append(names, name)
-			cmd := exec.Command(os.Args[0]) //nolint:gosec // this very binary
+			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=migrate%d|%s", childEnv, n, name))
 			process := testproc.Start(t, "a process that migrates", cmd)
 			direct := dbservers.Open(t, name)

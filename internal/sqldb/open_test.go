@@ -92,7 +92,7 @@ func insert(t *testing.T, db *sqldb.DB) error {
 // child runs another process, which is refused unless says is "".
 func child(t *testing.T, how, path, says string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+how+"|"+path)
 	out, err := cmd.CombinedOutput()
 	if (err == nil) != (says == "") || !strings.Contains(string(out), says) {
@@ -206,7 +206,7 @@ func TestBackup(t *testing.T) {
 	must(t, insert(t, db))
 	socket := filepath.Join(dir, "admin.sock")
 	l := testproc.Try(net.Listen("unix", socket)).Or(t)
-	server := &http.Server{Handler: http.HandlerFunc(db.ServeBackup)} //nolint:gosec // of this test
+	server := &http.Server{Handler: http.HandlerFunc(db.ServeBackup)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	db.AnswersAt(socket)

@@ -68,7 +68,7 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 						}
 					})
 				}
-				some := int64(5 + rand.IntN(20)) //nolint:gosec // a test
+				some := int64(5 + rand.IntN(20))
 				testproc.Eventually(t, testproc.Patience,
 					"some writes", testproc.True(func() bool { return done.Load() >= some }))
 				s.Pause(t)

@@ -245,7 +245,7 @@ func TestCommands(t *testing.T) {
 			_, _ = fmt.Fprint(stderr, "careful")
 			return len(words)
 		}))
-	server := &http.Server{Handler: mux} //nolint:gosec // of this test
+	server := &http.Server{Handler: mux}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	run := func(words ...string) (string, int, error) {

@@ -20,7 +20,7 @@ type ratio float64
 
 // ShouldSample implements [sdk.Sampler].
 func (r ratio) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {
-	if rand.Float64() < float64(r) { //nolint:gosec // it is no secret
+	if rand.Float64() < float64(r) {
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}
 	return sdk.SamplingResult{Decision: sdk.Drop}

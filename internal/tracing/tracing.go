@@ -53,7 +53,7 @@ type Tracing struct {
 // may start later.
 func New(ctx context.Context, cfg Config) (*Tracing, error) {
 	if cfg.Endpoint == "" {
-		return nil, nil //nolint:nilnil // a nil Tracing is off
+		return nil, nil // a nil Tracing is off
 	}
 	endpoint, err := url.Parse(cfg.Endpoint)
 	if err != nil || endpoint.Host == "" {

@@ -363,7 +363,7 @@ func FuzzHosts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, method, path, version, body string) {
 		if _, err := http.NewRequest(method, "http://placement"+path, nil); err != nil || path == "" ||
-			path[0] != '/' { //nolint:noctx // it is not sent
+			path[0] != '/' { // it is not sent
 			return // no request
 		}
 		h, l := hostsWorld(t)

@@ -42,7 +42,7 @@ func Search(ctx context.Context, s *ledger.Snapshot, r *Request, o Options, give
 
 // iteration visits the anchors of one search.
 type iteration struct {
-	ctx     context.Context //nolint:containedctx // it is one call of Search
+	ctx     context.Context // it is one call of Search
 	q       *query
 	options Options
 	give    func(*Candidate) bool

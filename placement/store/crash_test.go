@@ -107,7 +107,7 @@ type server struct {
 
 func startServer(t *testing.T, name, database string) *server {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very binary
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+name+"|"+database)
 	cmd.Stderr = os.Stderr
 	stdin := testproc.Try(cmd.StdinPipe()).Or(t)

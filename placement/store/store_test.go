@@ -338,7 +338,7 @@ func TestBadFiles(t *testing.T) {
 			return
 		}
 		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o500); err != nil { //nolint:gosec // the point of the test
+		if err := os.Chmod(dir, 0o500); err != nil { // the point of the test
 			t.Fatal(err)
 		}
 		if _, err := store.Open(ctx, filepath.Join(dir, "placement.db"),

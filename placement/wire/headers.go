@@ -9,7 +9,7 @@ const ServiceType = "placement"
 // case).
 const (
 	HeaderVersion   = "Openstack-Api-Version" // request and response: "placement 1.39"
-	HeaderAuthToken = "X-Auth-Token"          //nolint:gosec // The name of a header, no secret.
+	HeaderAuthToken = "X-Auth-Token"
 	// response: the id of this request; request: that of the caller's own
 	HeaderRequestID = "X-Openstack-Request-Id"
 	HeaderRoles     = "X-Roles" // request, noauth: roles, separated by commas

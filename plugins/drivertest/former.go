@@ -95,7 +95,7 @@ func (b *bench) runFormer(ctx context.Context) error {
 	}
 	present, err := b.shared(ctx)
 	if err != nil { // start/handshake and others report why
-		return nil //nolint:nilerr // it is a result of the suite, not a fault of the former release
+		return nil // it is a result of the suite, not a fault of the former release
 	}
 	switch {
 	case b.info.GetName() != info.GetName():
@@ -109,7 +109,7 @@ func (b *bench) runFormer(ctx context.Context) error {
 	}
 	base, _, err := b.base(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil
 	}
 	if !slices.ContainsFunc(f.nodes, func(n plugins.Node) bool { return n.Name == base.node }) {
 		return fail("has no node %q: its nodes are %s", base.node, nodeNames(f.nodes))

@@ -109,7 +109,7 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 	r.renames = r.reply.GetClassRenames()
 	if r.after, err = protocol.ToTree(r.reply.GetTree()); err != nil {
 		r.after, r.replyError = nil, fmt.Errorf("its tree is invalid: %w", err)
-		return r, nil //nolint:nilerr // the error is the result
+		return r, nil // the error is the result
 	}
 	if r.allocations, err = protocol.ToAllocations(r.reply.GetAllocations()); err != nil {
 		r.after, r.replyError = nil, fmt.Errorf("its allocations are invalid: %w", err)

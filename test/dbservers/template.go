@@ -53,7 +53,7 @@ func NewTemplates[C io.Closer](open func(dsn, name string) (C, error)) func(name
 	var made sync.Map
 	return func(name string) *Template {
 		m, _ := made.LoadOrStore(name, NewTemplate(func(dsn string) (C, error) { return open(dsn, name) }))
-		return m.(*Template) //nolint:forcetypeassert // there is nothing else
+		return m.(*Template) // nothing else is stored
 	}
 }
 
@@ -114,7 +114,7 @@ const sharedMemory = "/dev/shm"
 func hasSpace(dir string, enough uint64) bool {
 	var space unix.Statfs_t
 	err := unix.Statfs(dir, &space)
-	return err == nil && space.Bavail*uint64(space.Bsize) >= enough //nolint:gosec // a block's size is not negative
+	return err == nil && space.Bavail*uint64(space.Bsize) >= enough // a block's size is not negative
 }
 
 // AboutServers skips a test that is about what several processes do with a database, unless the

@@ -37,7 +37,7 @@ var openstackServer = sync.OnceValues(func() (socket string, err error) {
 		return "", err
 	}
 	socket = filepath.Join(dir, "s")
-	cmd := exec.Command(python, "-W", "ignore", "-c", openstackScript, socket) //nolint:noctx // for all tests
+	cmd := exec.Command(python, "-W", "ignore", "-c", openstackScript, socket)
 	cmd.Env, cmd.SysProcAttr, cmd.Stderr = withoutOpenstack(os.Environ()), &syscall.SysProcAttr{Setpgid: true}, nil
 	if openstackLife, err = cmd.StdinPipe(); err != nil {
 		return "", err

@@ -81,7 +81,7 @@ var builtNewer = sync.OnceValues(func() (program string, err error) {
 	}
 	program = filepath.Join(dir, "compute-agent")
 	build := exec.Command("go", "build", "-overlay", file,
-		"-o", program, "./cmd/compute-agent") //nolint:noctx // for all tests
+		"-o", program, "./cmd/compute-agent")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the newer program: %w\n%s", err, out)

@@ -70,7 +70,7 @@ func (noGuests) Instances(context.Context, string) ([]plugins.Instance, error) {
 
 // Granted implements worker.Allocations: there are no servers.
 func (h *cellHost) Granted(context.Context, string) (providertree.ProviderResources, error) {
-	return nil, nil //nolint:nilnil // a consumer holds nothing
+	return nil, nil // a consumer holds nothing
 }
 
 // Remove implements worker.Allocations.

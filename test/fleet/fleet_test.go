@@ -108,7 +108,7 @@ func newFleet(t *testing.T, agents int) *fleet {
 	for i := range agents {
 		n := *firstAgent + i
 		f.agents = append(f.agents,
-			&agent{fleet: f, number: n, random: rand.New(rand.NewPCG(1, uint64(n)))}) //nolint:gosec // it is no secret
+			&agent{fleet: f, number: n, random: rand.New(rand.NewPCG(1, uint64(n)))})
 	}
 	return f
 }

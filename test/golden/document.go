@@ -22,7 +22,7 @@ type Command struct {
 // a space, in blocks.
 func Commands(t testing.TB, file string, prompts ...string) []Command {
 	t.Helper()
-	raw, err := os.ReadFile(file) //nolint:gosec // a document of the repository
+	raw, err := os.ReadFile(file)
 	testproc.Check(t, err)
 	var out []Command
 	inside := false
@@ -85,7 +85,7 @@ var beginsFile = regexp.MustCompile(`^# on ([^:]+): (/\S+)$`)
 // Files finds the files in a document.
 func Files(t testing.TB, document string) []File {
 	t.Helper()
-	raw, err := os.ReadFile(document) //nolint:gosec // a document of the repository
+	raw, err := os.ReadFile(document)
 	testproc.Check(t, err)
 	var out []File
 	lines, inside := strings.Split(string(raw), "\n"), false

@@ -25,12 +25,12 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func Text(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	want, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+	want, err := os.ReadFile(file)
 	testproc.Check(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s differs; if that is meant, run: go test %s -run '^%s$' -update (-want +got):\n%s",
@@ -56,7 +56,7 @@ func here() string {
 // -update.
 func Section(t testing.TB, file, begin, end, got string) {
 	t.Helper()
-	text, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+	text, err := os.ReadFile(file)
 	testproc.Check(t, err)
 	before, rest, found := strings.Cut(string(text), begin+"\n")
 	_, after, ended := strings.Cut(rest, end+"\n")

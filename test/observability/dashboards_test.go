@@ -59,7 +59,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	}
 	all := map[string]dashboard{}
 	for _, name := range names {
-		content, err := os.ReadFile(name) //nolint:gosec // a file of the repository
+		content, err := os.ReadFile(name)
 		testproc.Check(t, err)
 		var d dashboard
 		testproc.Checkf(t, json.Unmarshal(content, &d), "%s", name)

@@ -202,7 +202,7 @@ func (m *monitored) newPrometheus() *prometheus {
 	writeYAML(m.t, file, config)
 	address := testproc.FreeAddress(m.t)
 	cmd := exec.Command("prometheus", "--config.file", file, "--storage.tsdb.path", filepath.Join(m.dir, "series"),
-		"--web.listen-address", address) //nolint:noctx // KilledBy ends it
+		"--web.listen-address", address) // KilledBy ends it
 	p := testproc.Start(m.t, "prometheus", cmd)
 	p.KilledBy(m.t)
 	p.Await(m.t, 0, "Server is ready to receive web requests")

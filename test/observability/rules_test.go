@@ -42,7 +42,7 @@ func (r rule) name() string { return r.Alert + r.Record }
 // rules are the rules of a file.
 func rules(t *testing.T, file string) (all []rule) {
 	t.Helper()
-	content, err := os.ReadFile(file) //nolint:gosec // a file of the repository
+	content, err := os.ReadFile(file)
 	testproc.Check(t, err)
 	var parsed struct {
 		Groups []struct {
@@ -75,7 +75,7 @@ func allRules(t *testing.T) (all []rule) {
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "promtool", args...).
-		CombinedOutput() //nolint:gosec // our own arguments
+		CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Fatalf("%v: run `tools/packages.sh real`, which installs Debian's package prometheus", err)
 	}

@@ -26,7 +26,7 @@ var (
 // sections are the texts of the sections of a page of the runbooks by name.
 func sections(t *testing.T, page string) map[string]string {
 	t.Helper()
-	content, err := os.ReadFile("../../docs/runbooks/" + page) //nolint:gosec // a file of the repository
+	content, err := os.ReadFile("../../docs/runbooks/" + page)
 	testproc.Check(t, err)
 	all := map[string]string{}
 	found := heading.FindAllSubmatchIndex(content, -1)

@@ -21,7 +21,7 @@ func TestDashboardsFollowGrafanasSchema(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	plugins.RegisterDefaultPlugins()
 	for name := range dashboards(t) {
-		content, err := os.ReadFile(name) //nolint:gosec // a file of the repository
+		content, err := os.ReadFile(name)
 		testproc.Check(t, err)
 		for _, mistake := range schemaMistakes(content) {
 			t.Errorf("%s: %s", name, mistake)

@@ -311,7 +311,7 @@ func (d *Document) valid(s *openapi3.Schema, text []byte) error {
 	if err != nil {
 		return err
 	}
-	return compiled.Validate(value) //nolint:wrapcheck // It says what is wrong.
+	return compiled.Validate(value)
 }
 
 // compile compiles a schema at its first use: that takes longer than all that is compared with it.

@@ -85,7 +85,7 @@ func World(seed uint64, p Profile) []Step {
 		gives: map[string][]string{},
 		tree:  map[string]string{},
 		clean: true,
-	} //nolint:gosec // Reproducible on purpose.
+	}
 	steps := g.forest()
 	for range p.Steps {
 		steps = append(steps, g.step())

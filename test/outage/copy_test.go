@@ -27,7 +27,7 @@ func TestOlderCellDatabase(t *testing.T) {
 	copies := map[string][]byte{}
 	w.Kill("cell1")
 	for _, file := range []string{database, database + "-wal"} {
-		content, err := os.ReadFile(file) //nolint:gosec // of this test
+		content, err := os.ReadFile(file)
 		if !errors.Is(err, fs.ErrNotExist) {
 			check(t, err)
 			copies[file] = content

@@ -196,7 +196,7 @@ func bare(ctx context.Context, args []string) error {
 		return errors.Join(err, log.Close())
 	}
 	server := &http.Server{Handler: newBareServer(ctx,
-		answers, log)} //nolint:gosec // deadlines are not bare, and it is on loopback
+		answers, log)}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -37,7 +37,7 @@ func run(words []string) (int, error) {
 	if len(words) == 0 {
 		return 64, errors.New("usage: services COMMAND [ARGUMENT...]")
 	}
-	cmd := exec.Command(words[0], words[1:]...) //nolint:gosec,noctx // the caller's words; it gets the signals
+	cmd := exec.Command(words[0], words[1:]...) //nolint:noctx // the caller's words; it gets the signals
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if os.Getenv(testproc.ServicesEnv) == "" { // no command around this one shares them

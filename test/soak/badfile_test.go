@@ -106,7 +106,7 @@ func TestBadFiles(t *testing.T) {
 		}, code: 1, says: []string{"it cannot be opened", "move it away"}},
 		"a read-only file": {spoil: func(db string) error { return os.Chmod(db, 0o400) }, code: 1, says: unwritable},
 		"a read-only directory": {spoil: func(db string) error {
-			return errors.Join(os.Remove(db+"-lock"), os.Chmod(filepath.Dir(db), 0o500)) //nolint:gosec // a directory
+			return errors.Join(os.Remove(db+"-lock"), os.Chmod(filepath.Dir(db), 0o500))
 		}, code: 1, says: []string{"owner and mode"}},
 		"a file of another user": {spoil: func(db string) error {
 			if os.Geteuid() != 0 {
@@ -161,7 +161,7 @@ func TestBadFiles(t *testing.T) {
 			if after, err := os.ReadFile(db); err == nil && len(spoiled) > 0 && !bytes.Equal(after, spoiled) {
 				t.Error("the file was changed")
 			}
-			check(t, os.Chmod(dir, 0o700)) //nolint:gosec // a directory
+			check(t, os.Chmod(dir, 0o700))
 			check(t, os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(kept)))
 			give(t, dir)
 			server := start(t, unprivileged, "--state-dir", dir)

@@ -84,7 +84,7 @@ func (s *storm) blow(
 		for range clientsPerTree {
 			number++
 			me, c := number, servers[number%len(servers)]
-			g := &guess{state, newDice(seed, uint64(tree*1000+me)), tree} //nolint:gosec // small numbers
+			g := &guess{state, newDice(seed, uint64(tree*1000+me)), tree}
 			wg.Go(func() {
 				for range most {
 					if a := s.step(ctx, me, c, g, g.next()); a.status == 0 || ctx.Err() != nil {
@@ -287,5 +287,5 @@ func rounds(t testing.TB, short int) func(yield func(int) bool) {
 
 // newDice draws what follows from a seed, and is different for each number.
 func newDice(seed, number uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, number)) //nolint:gosec // chance, not secrets
+	return rand.New(rand.NewPCG(seed, number))
 }

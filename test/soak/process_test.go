@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 func place(t *testing.T) string {
 	t.Helper()
 	dir := testproc.SocketDir(t)
-	check(t, os.Chmod(dir, 0o755)) //nolint:gosec // it holds nothing but the state directory
+	check(t, os.Chmod(dir, 0o755))
 	return filepath.Join(dir, "state")
 }
 

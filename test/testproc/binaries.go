@@ -64,7 +64,7 @@ func (b *Binaries) Previous(t testing.TB) *Binaries {
 	source, err := os.MkdirTemp("", "previous")
 	Check(t, err)
 	t.Cleanup(func() { Check(t, os.RemoveAll(source)) })
-	Check(t, os.MkdirAll(older.dir, 0o755)) //nolint:gosec // another user runs the binaries in some tests
+	Check(t, os.MkdirAll(older.dir, 0o755)) // another user runs the binaries in some tests
 	// Of a commit, git archive takes what is below the working directory: here that is all.
 	top, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--show-toplevel").Output()
 	Check(t, err)
@@ -74,7 +74,7 @@ func (b *Binaries) Previous(t testing.TB) *Binaries {
 		{"tar", "-x", "-C", source, "-f", archive},
 	} {
 		if out, err := exec.CommandContext(t.Context(), words[0], words[1:]...).
-			CombinedOutput(); err != nil { //nolint:gosec // the test's own words
+			CombinedOutput(); err != nil {
 			t.Fatalf("the source of the previous release, commit %s: %v: %v\n%s\nIn a shallow clone, run git fetch "+
 				"--unshallow.", previous, words, err, out)
 		}
@@ -94,7 +94,7 @@ func (b *Binaries) Main(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if err := os.Chmod(dir, 0o755); err !=
-		nil { //nolint:gosec // it holds the binaries, which another user runs in some tests
+		nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -129,7 +129,7 @@ func (b *Binaries) Copy(t testing.TB, name, to string) {
 
 // copyProgram copies an executable file.
 func copyProgram(from, to string) error {
-	content, err := os.ReadFile(from) //nolint:gosec // named by who runs the tests
+	content, err := os.ReadFile(from)
 	if err == nil {
 		err = WriteExecutable(to, content)
 	}

@@ -142,5 +142,5 @@ func ErrorHas(t Running, err error, part, format string, args ...any) {
 }
 
 func about(format string, args []any, last any) string {
-	return fmt.Sprintf(format, append(args, last)...) //nolint:govet // the caller's
+	return fmt.Sprintf(format, append(args, last)...)
 }

@@ -12,5 +12,5 @@ import (
 func WriteExecutable(path string, content []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, content, 0o755) //nolint:gosec // it is a test's
+	return os.WriteFile(path, content, 0o755)
 }

@@ -28,7 +28,7 @@ const KeystonePassword = "not-a-secret"
 // keystoneInstalled is nil if it is: the import takes a second.
 var keystoneInstalled = sync.OnceValue(func() error {
 	out, err := exec.Command(python, "-c", "import keystone.server.wsgi").
-		CombinedOutput() //nolint:noctx // for all tests
+		CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("OpenStack's Keystone needs Debian's package python3-keystone (tools/packages.sh real): %s",
 			out)
@@ -48,7 +48,7 @@ func StartKeystone(t testing.TB) string {
 	path := filepath.Join(dir, "serve.py")
 	Check(t, os.WriteFile(path, keystoneScript, 0o600))
 	// Not bound to the test's context: it ends in order, by its standard input.
-	cmd := exec.Command(python, "-W", "ignore", path, dir, KeystonePassword) //nolint:noctx // see above
+	cmd := exec.Command(python, "-W", "ignore", path, dir, KeystonePassword) //nolint:noctx // for all tests
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Dir = dir
 	stdin, err := cmd.StdinPipe()

@@ -37,7 +37,7 @@ func StartRabbitMQ(t testing.TB) string {
 			filepath.Join(dir, "env"), "RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "rabbitmq"),
 	)
 	start := func(name, program string, args ...string) *Process {
-		cmd := exec.Command(program, args...) //nolint:gosec,noctx // it ends with the test
+		cmd := exec.Command(program, args...) //nolint:noctx // it ends with the test
 		cmd.Env, cmd.Dir, cmd.SysProcAttr = environment,
 			dir, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		p := Start(t, name, cmd)

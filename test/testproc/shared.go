@@ -51,11 +51,11 @@ func SharePlacement(dir string) error {
 	go func() {
 		for {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}},
-				-1) //nolint:gosec // a small number
+				-1)
 			if n == 1 {
 				break
 			}
-			if err != unix.EINTR { //nolint:errorlint // as the system returns it
+			if err != unix.EINTR { // as the system returns it
 				return
 			}
 		}

@@ -70,7 +70,7 @@ func Seed(t testing.TB) uint64 {
 		_, _ = h.Write([]byte(t.Name())) // never fails
 		seed = h.Sum64()
 	case "random":
-		seed = rand.Uint64() //nolint:gosec // chance, not secrets
+		seed = rand.Uint64()
 	default:
 		n, err := strconv.ParseUint(chosen, 10, 64)
 		Check(t, err)

@@ -27,9 +27,9 @@ type Alone struct {
 func StartAlone(t testing.TB, b *testproc.Binaries, prepare func(*exec.Cmd), args ...string) *Alone {
 	t.Helper()
 	sockets := testproc.SocketDir(t)
-	testproc.Check(t, os.Chmod(sockets, 0o777)) //nolint:gosec // any user makes a directory in it
+	testproc.Check(t, os.Chmod(sockets, 0o777)) // any user makes a directory in it
 	config := filepath.Join(sockets, "empty.toml")
-	testproc.Check(t, os.WriteFile(config, nil, 0o644)) //nolint:gosec // for any user
+	testproc.Check(t, os.WriteFile(config, nil, 0o644)) // for any user
 	args = append(args, "--config", config)
 	if !slices.Contains(args, "--listen") {
 		args = append(args, "--listen", "127.0.0.1:0")

@@ -6,7 +6,7 @@ import (
 	"crypto/dsa" //nolint:staticcheck // clients have such keys
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha1" //nolint:gosec // fingerprints are what Nova's clients know
+	"crypto/sha1" // fingerprints are what Nova's clients know
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
@@ -36,7 +36,7 @@ func keyFingerprint(kind, key string) (string, error) {
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return "", fmt.Errorf("failed to generate X509 fingerprint. Error message: %w", err)
 		}
-		sum := sha1.Sum(block.Bytes)                                      //nolint:gosec // see the import
+		sum := sha1.Sum(block.Bytes)
 		return strings.ReplaceAll(fmt.Sprintf("% x", sum), " ", ":"), nil // 0a:1b:…
 	}
 	public, err := sshKey(key)

@@ -84,7 +84,7 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 		has = len(inventories) > 0
 	}
 	if !has {
-		return nil, nil //nolint:nilnil // nothing is wrong
+		return nil, nil
 	}
 	for _, provider := range tree {
 		if used, err := a.aggregated(ctx, provider); used || err != nil {

@@ -324,7 +324,7 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 	}
 	at := slices.IndexFunc(a.cells, func(c apidb.Cell) bool { return c.UUID == m.CellUUID })
 	if at < 0 || !a.checked[m.CellUUID] {
-		return nil, nil //nolint:nilnil // its cell, if it has one, was not asked
+		return nil, nil // its cell, if it has one, was not asked
 	}
 	cell := a.cells[at]
 	states, err := cellmappings.States(ctx, a.c.Gatherer, cell, []string{uuid})
@@ -339,7 +339,7 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 	case known && state.Deleted, !known && m.Queued():
 		f.Text = fmt.Sprintf("Server %s is deleted, and holds something on %s.", uuid, a.where(uuid))
 	default: // it is there since, or it is lost
-		return nil, nil //nolint:nilnil // see above
+		return nil, nil
 	}
 	f.repair = func(ctx context.Context) (string, error) {
 		err := a.c.Placement.ReleaseIf(ctx, uuid,
@@ -379,7 +379,7 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 		}
 	}
 	if !a.complete() {
-		return nil, nil //nolint:nilnil // it may be a migration of a cell that was not asked
+		return nil, nil // it may be a migration of a cell that was not asked
 	}
 	return &Finding{
 		Kind:     FindingNoConsumer,
@@ -395,7 +395,7 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 // over needs nothing if its server holds what it needs, where it is.
 func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (*Finding, error) {
 	if !isOver(m) {
-		return nil, nil //nolint:nilnil // it is under way, waits for a host, or the scheduler gives it back
+		return nil, nil // it is under way, waits for a host, or the scheduler gives it back
 	}
 	f := &Finding{
 		Kind: FindingEndedHolds, Consumer: m.UUID, Server: m.ServerUUID, Cell: cell.Name, Host: m.SourceHost,

@@ -44,7 +44,7 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *Client {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesOnly{}), grpc.MaxRecvMsgSize(receives),
-		grpc.MaxSendMsgSize(1<<30), //nolint:staticcheck // it is what a server of another make does
+		grpc.MaxSendMsgSize(1<<30), // it is what a server of another make does
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 			var request []byte
 			if failed := stream.RecvMsg(&request); failed != nil {

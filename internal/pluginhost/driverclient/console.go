@@ -60,7 +60,7 @@ func (c *Client) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWri
 // console is the serial console of an instance.
 type console struct {
 	client *Client
-	ctx    context.Context //nolint:containedctx // the stream's, which lasts as long as the console
+	ctx    context.Context // the stream's, which lasts as long as the console
 	watch  *idleTimer
 	stream grpc.BidiStreamingClient[driverv1.ConsoleRequest, driverv1.ConsoleResponse]
 	rest   []byte // received, but not read

@@ -41,7 +41,7 @@ func clipped(s string) string { return clip(s, 200) }
 
 // join adds all errors that are joined in one, each with the same prefix.
 func (d *defects) join(before string, err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // it is split, not searched
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // it is split, not searched
 		for _, e := range joined.Unwrap() {
 			d.join(before, e)
 		}

@@ -19,7 +19,7 @@ import (
 type flood struct {
 	grpc.ServerStreamingClient[driverv1.WatchResponse] // none
 
-	ctx   context.Context //nolint:containedctx // as that of a real stream
+	ctx   context.Context // as that of a real stream
 	taken int
 }
 

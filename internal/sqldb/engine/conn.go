@@ -52,7 +52,7 @@ type conn struct {
 
 func newConn(raw driver.Conn, d *Dialect, rebind func(string) string, patience time.Duration) *conn {
 	return &conn{rawConn: raw.(rawConn), dialect: d,
-		rebind: rebind, most: max(answerTimeout, patience)} //nolint:forcetypeassert // both drivers have all of it
+		rebind: rebind, most: max(answerTimeout, patience)} // both drivers have all of them
 }
 
 func (c *conn) query(text string) string {
@@ -186,7 +186,7 @@ func (c *conn) one(ctx context.Context, query string) (string, error) {
 type tx struct {
 	driver.Tx
 	conn   *conn
-	ctx    context.Context //nolint:containedctx // the driver keeps it for the end of the transaction
+	ctx    context.Context // the driver keeps it for the end of the transaction
 	cancel context.CancelCauseFunc
 }
 
@@ -220,14 +220,14 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	ctx, cancel := s.conn.bounded(ctx)
 	defer cancel()
 	result, err := s.Stmt.(driver.StmtExecContext).
-		ExecContext(ctx, args) //nolint:forcetypeassert // both drivers have it
+		ExecContext(ctx, args) // both drivers have it
 	return result, s.conn.markBad(statementError(ctx, err))
 }
 
 // QueryContext implements [driver.StmtQueryContext].
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := s.Stmt.(driver.StmtQueryContext).
-		QueryContext(ctx, args) //nolint:forcetypeassert // both drivers have it
+		QueryContext(ctx, args) // both drivers have it
 	return rows, s.conn.markBad(err)
 }
 

@@ -67,7 +67,7 @@ func (w *Watch) Run(
 		answer, err := command(ctx, w.frame(&b), textutil.NewWriter(&notes))
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the user ended it
+			return nil // the user ended it
 		case err != nil && !w.answered && w.Fatal(err):
 			return err
 		case err != nil:

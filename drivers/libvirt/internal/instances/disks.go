@@ -346,7 +346,7 @@ func (d directory) make() error {
 	info, err := os.Stat(dir)
 	// as the plugin's main sets the umask, only one of a former release
 	if err == nil && info.Mode().Perm()&0o711 != 0o711 {
-		err = os.Chmod(dir, 0o711) //nolint:gosec // see above
+		err = os.Chmod(dir, 0o711)
 	}
 	if err != nil {
 		return fmt.Errorf("making the directory of an instance: %w", err)

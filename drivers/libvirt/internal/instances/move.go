@@ -330,7 +330,7 @@ func (j *job) arrivingDisks(
 func checkBacking(path, base string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil //nolint:nilerr // it belongs to the emulator's user
+		return nil // it belongs to the emulator's user
 	}
 	defer func() { _ = f.Close() }()
 	former, err := qcow2.Backing(f)
@@ -348,7 +348,7 @@ func freeBytes(path string) (int64, error) {
 	if err := syscall.Statfs(path, &s); err != nil {
 		return 0, err
 	}
-	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // no file system has 8 EiB
+	return int64(s.Bavail) * s.Bsize, nil // no file system has 8 EiB
 }
 
 // abortArrival is abortSpawn for an instance that cannot arrive: what the source has stays.

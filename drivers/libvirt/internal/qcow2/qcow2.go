@@ -155,7 +155,7 @@ func Rebase(f interface {
 		at   int64
 		text []byte
 	}{{int64(h.BackingOffset), name},
-		{sizeAt, binary.BigEndian.AppendUint32(nil, uint32(len(path)))}} { //nolint:gosec // in the first cluster
+		{sizeAt, binary.BigEndian.AppendUint32(nil, uint32(len(path)))}} {
 		if _, err := f.WriteAt(part.text, part.at); err != nil {
 			return "", fmt.Errorf("writing the header of a layer: %w", err)
 		}
