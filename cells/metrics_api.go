@@ -160,7 +160,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (w *apiCollector) Describe(out chan<- *prometheus.Desc) {
+func (a *apiCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds,
 		descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests,
 		descCellPings, descCellPingTime} {
@@ -169,23 +169,23 @@ func (w *apiCollector) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (w *apiCollector) Collect(out chan<- prometheus.Metric) {
+func (a *apiCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), metricsReadTimeout)
 	defer cancel()
 	e := emitter(out)
-	e.gauge(descInFlight, float64(w.from.InFlight()))
-	e.gauge(descScheduling, oneIf(w.from.Scheduling()))
-	e.gauge(descAPIWritable, oneIf(w.from.Writable()))
-	builds, claims, err := w.from.Pending(ctx)
+	e.gauge(descInFlight, float64(a.from.InFlight()))
+	e.gauge(descScheduling, oneIf(a.from.Scheduling()))
+	e.gauge(descAPIWritable, oneIf(a.from.Writable()))
+	builds, claims, err := a.from.Pending(ctx)
 	if err == nil {
 		e.gauge(descBuilds, float64(builds))
 		e.gauge(descClaims, float64(claims))
 	}
-	cells, errCells := w.known(ctx)
-	databases, errDatabases := w.from.Databases(ctx)
+	cells, errCells := a.known(ctx)
+	databases, errDatabases := a.from.Databases(ctx)
 	e.gauge(descAPIDatabase, oneIf(err == nil && errCells == nil && errDatabases == nil))
 	states := map[string]gather.CellState{}
-	for _, s := range w.from.States() {
+	for _, s := range a.from.States() {
 		states[s.Cell.UUID] = s
 	}
 	for _, c := range cells {
@@ -196,7 +196,7 @@ func (w *apiCollector) Collect(out chan<- prometheus.Metric) {
 		s := states[c.UUID]
 		if s.State != 0 {
 			e.gauge(descCellUp, oneIf(s.State == gather.OK), c.Name)
-			e.gauge(descCellSince, max(w.now().Sub(s.Since).Seconds(), 0), c.Name)
+			e.gauge(descCellSince, max(a.now().Sub(s.Since).Seconds(), 0), c.Name)
 		}
 		e.outcomes(descCellRequests, s.Requests, c.Name)
 		e.count(descCellRequests, s.NotSent, c.Name, "circuit_open")
@@ -216,12 +216,12 @@ func (e emitter) outcomes(d *prometheus.Desc, n gather.Counts, cell string) {
 
 // known are the cells of the API database, as they were before if it cannot be read. Their names
 // differ.
-func (w *apiCollector) known(ctx context.Context) ([]apidb.Cell, error) {
-	cells, err := w.from.Cells(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (a *apiCollector) known(ctx context.Context) ([]apidb.Cell, error) {
+	cells, err := a.from.Cells(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if err == nil {
-		w.cells = cells
+		a.cells = cells
 	}
-	return w.cells, err
+	return a.cells, err
 }

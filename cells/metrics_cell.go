@@ -182,7 +182,7 @@ var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopp
 	cellwire.VMError, cellwire.VMSoftDeleted}
 
 // Describe implements prometheus.Collector.
-func (w *cellCollector) Describe(out chan<- *prometheus.Desc) {
+func (c *cellCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descCellDatabase,
 		descCellWritable, descHosts, descSeveral, descInstances, descNodes, descWaiting} {
 		out <- d
@@ -190,24 +190,24 @@ func (w *cellCollector) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (w *cellCollector) Collect(out chan<- prometheus.Metric) {
+func (c *cellCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), metricsReadTimeout)
 	defer cancel()
 	e := emitter(out)
-	e.gauge(descWaiting, float64(w.from.Waiting()))
-	e.gauge(descCellWritable, oneIf(w.from.Writable()))
-	hosts, err := w.from.Hosts(ctx)
+	e.gauge(descWaiting, float64(c.from.Waiting()))
+	e.gauge(descCellWritable, oneIf(c.from.Writable()))
+	hosts, err := c.from.Hosts(ctx)
 	if err == nil {
-		w.showHosts(e, hosts)
+		c.showHosts(e, hosts)
 	}
-	errCheck := w.from.Check(ctx)
-	servers, errServers := w.count(ctx)
+	errCheck := c.from.Check(ctx)
+	servers, errServers := c.count(ctx)
 	if errServers == nil {
 		for _, state := range slices.Sorted(maps.Keys(servers)) {
 			e.gauge(descInstances, float64(servers[state]), state)
 		}
 	}
-	if nodes, err := w.from.Nodes(ctx); err == nil {
+	if nodes, err := c.from.Nodes(ctx); err == nil {
 		for state, n := range map[string]int64{"present": nodes.Present, "absent": nodes.Absent,
 			"contested": nodes.Claimed, "unused": nodes.Unused} {
 			e.gauge(descNodes, float64(n), state)
@@ -216,7 +216,7 @@ func (w *cellCollector) Collect(out chan<- prometheus.Metric) {
 	e.gauge(descCellDatabase, oneIf(err == nil && errServers == nil && errCheck == nil))
 }
 
-func (w *cellCollector) showHosts(e emitter, hosts []cellwire.Service) {
+func (c *cellCollector) showHosts(e emitter, hosts []cellwire.Service) {
 	var n [2][2]int
 	several := 0
 	for _, h := range hosts {
@@ -232,13 +232,13 @@ func (w *cellCollector) showHosts(e emitter, hosts []cellwire.Service) {
 }
 
 // count counts the servers, or gives what was counted a moment ago.
-func (w *cellCollector) count(ctx context.Context) (map[string]int64, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if age := w.now().Sub(w.counted); w.servers != nil && age >= 0 && age < serverCountMaxAge {
-		return w.servers, nil
+func (c *cellCollector) count(ctx context.Context) (map[string]int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := c.now().Sub(c.counted); c.servers != nil && age >= 0 && age < serverCountMaxAge {
+		return c.servers, nil
 	}
-	counted, err := w.from.Servers(ctx)
+	counted, err := c.from.Servers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -252,6 +252,6 @@ func (w *cellCollector) count(ctx context.Context) (map[string]int64, error) {
 		}
 		servers[state] += n
 	}
-	w.servers, w.counted = servers, w.now()
+	c.servers, c.counted = servers, c.now()
 	return servers, nil
 }

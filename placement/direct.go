@@ -39,11 +39,11 @@ func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
 
 // RoundTrip answers one request. As with any transport, an answer with an error status is no error;
 // the only errors are that the context of the request ended, or that the service is closed.
-func (d *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
+func (i *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer func() { _ = req.Body.Close() }() // RoundTrip must close it; what could fail has been read.
 	}
-	if d.closed.Load() {
+	if i.closed.Load() {
 		return nil, fmt.Errorf("%s %s: the Placement service in this process is closed", req.Method, req.URL.Path)
 	}
 	ctx := req.Context()
@@ -60,7 +60,7 @@ func (d *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	served.RequestURI, served.RemoteAddr = req.URL.RequestURI(), "direct"
 	answer := answer{header: http.Header{}, status: http.StatusOK}
-	d.server.Handler().ServeHTTP(&answer, served)
+	i.server.Handler().ServeHTTP(&answer, served)
 	if err := ctx.Err(); err != nil && answer.status >= http.StatusInternalServerError {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (d *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Close closes the service. Requests fail from then on.
-func (d *InProcess) Close() error {
-	d.closed.Store(true)
-	return d.server.Close()
+func (i *InProcess) Close() error {
+	i.closed.Store(true)
+	return i.server.Close()
 }
 
 // answer is the http.ResponseWriter of a request that never goes over a network.

@@ -138,8 +138,8 @@ func newRequestMetrics() requestMetrics {
 	return c
 }
 
-func (c *requestMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.conflicts, c.received, c.sent, c.stale, c.limited, c.overs}
+func (r *requestMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{r.conflicts, r.received, r.sent, r.stale, r.limited, r.overs}
 }
 
 // Answered implements api.Observer. Cost: about 0.2 µs and no allocation.
@@ -185,8 +185,8 @@ func newSearchMetrics() searchMetrics {
 	}
 }
 
-func (c *searchMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.candidates, c.steps}
+func (s *searchMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{s.candidates, s.steps}
 }
 
 // Searched implements api.Observer.

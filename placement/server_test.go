@@ -162,14 +162,14 @@ type steps struct {
 	once      sync.Once
 }
 
-func (l *steps) Accept() (net.Conn, error) {
-	l.accepting <- struct{}{}
-	return l.Listener.Accept()
+func (s *steps) Accept() (net.Conn, error) {
+	s.accepting <- struct{}{}
+	return s.Listener.Accept()
 }
 
-func (l *steps) Close() error {
-	defer l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
+func (s *steps) Close() error {
+	defer s.once.Do(func() { close(s.closed) })
+	return s.Listener.Close()
 }
 
 // TestARequestOfANewConnectionIsAnswered: a connection that was accepted before the end has its
@@ -259,7 +259,7 @@ type elsewhere struct{ closed bool }
 
 func (*elsewhere) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (*elsewhere) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8778} }
-func (l *elsewhere) Close() error            { l.closed = true; return nil }
+func (e *elsewhere) Close() error            { e.closed = true; return nil }
 
 func TestDirect(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

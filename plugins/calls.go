@@ -106,10 +106,10 @@ func (s *server) guarded(ctx context.Context, op string, call func(context.Conte
 // connection ("unavailable", "unimplemented").
 type sdkError struct{ *status.Status }
 
-func (v *sdkError) Error() string { return v.Err().Error() }
+func (s *sdkError) Error() string { return s.Err().Error() }
 
 // GRPCStatus returns the status to send.
-func (v *sdkError) GRPCStatus() *status.Status { return v.Status }
+func (s *sdkError) GRPCStatus() *status.Status { return s.Status }
 
 func refuse(code codes.Code, format string, args ...any) error {
 	return &sdkError{status.Newf(code, format, args...)}

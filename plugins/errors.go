@@ -28,20 +28,20 @@ type ReshapeNeeded struct {
 	Reason string
 }
 
-func (e *ReshapeNeeded) Error() string { return withCause(ErrReshapeNeeded, e.Reason) }
+func (r *ReshapeNeeded) Error() string { return withCause(ErrReshapeNeeded, r.Reason) }
 
 // Is makes errors.Is(err, ErrReshapeNeeded) hold.
-func (e *ReshapeNeeded) Is(target error) bool { return target == ErrReshapeNeeded }
+func (r *ReshapeNeeded) Is(target error) bool { return target == ErrReshapeNeeded }
 
 // NotReady is [ErrNotReady] with a reason: what is missing, and if possible how to fix it.
 type NotReady struct {
 	Reason string
 }
 
-func (e *NotReady) Error() string { return withCause(ErrNotReady, e.Reason) }
+func (n *NotReady) Error() string { return withCause(ErrNotReady, n.Reason) }
 
 // Is makes errors.Is(err, ErrNotReady) hold.
-func (e *NotReady) Is(target error) bool { return target == ErrNotReady }
+func (n *NotReady) Is(target error) bool { return target == ErrNotReady }
 
 func withCause(err error, reason string) string {
 	if reason == "" {
@@ -72,16 +72,16 @@ type Violation struct {
 	Hint string
 }
 
-func (e *ReshapeFailed) Error() string {
+func (r *ReshapeFailed) Error() string {
 	const shown = 5
 	var b strings.Builder
 	b.WriteString("reshape failed")
-	if e.Reason != "" {
-		b.WriteString(": " + e.Reason)
+	if r.Reason != "" {
+		b.WriteString(": " + r.Reason)
 	}
-	for i, o := range e.Violations {
+	for i, o := range r.Violations {
 		if i == shown {
-			fmt.Fprintf(&b, "; and %d more", len(e.Violations)-shown)
+			fmt.Fprintf(&b, "; and %d more", len(r.Violations)-shown)
 			break
 		}
 		b.WriteString("; " + o.String())
@@ -90,21 +90,21 @@ func (e *ReshapeFailed) Error() string {
 }
 
 // String describes the violation.
-func (o Violation) String() string {
+func (v Violation) String() string {
 	var parts []string
-	for _, p := range []struct{ kind, value string }{{"consumer", o.Consumer}, {"resource provider", o.Provider},
-		{"resource class", o.Class}} {
+	for _, p := range []struct{ kind, value string }{{"consumer", v.Consumer}, {"resource provider", v.Provider},
+		{"resource class", v.Class}} {
 		if p.value != "" {
 			parts = append(parts, p.kind+" "+p.value)
 		}
 	}
-	if o.Problem == "" {
+	if v.Problem == "" {
 		return strings.Join(parts, ", ")
 	}
 	if len(parts) == 0 {
-		return o.Problem
+		return v.Problem
 	}
-	return strings.Join(parts, ", ") + ": " + o.Problem
+	return strings.Join(parts, ", ") + ": " + v.Problem
 }
 
 // ConfigError says what is wrong with the configuration.

@@ -240,10 +240,10 @@ type InstanceNotFound struct {
 	UUID string
 }
 
-func (e *InstanceNotFound) Error() string { return withCause(ErrInstanceNotFound, e.UUID) }
+func (i *InstanceNotFound) Error() string { return withCause(ErrInstanceNotFound, i.UUID) }
 
 // Is makes errors.Is(err, ErrInstanceNotFound) hold.
-func (e *InstanceNotFound) Is(target error) bool { return target == ErrInstanceNotFound }
+func (i *InstanceNotFound) Is(target error) bool { return target == ErrInstanceNotFound }
 
 // InstanceFault says that a call for an instance cannot succeed, and that a retry does not help.
 // Nothing was changed; a Spawn has left nothing behind.
@@ -255,9 +255,9 @@ type InstanceFault struct {
 	Reason string
 }
 
-func (e *InstanceFault) Error() string {
-	if e.UUID == "" { // of a driver: the agent adds it
-		return "instance: " + e.Reason
+func (i *InstanceFault) Error() string {
+	if i.UUID == "" { // of a driver: the agent adds it
+		return "instance: " + i.Reason
 	}
-	return fmt.Sprintf("instance %s: %s", e.UUID, e.Reason)
+	return fmt.Sprintf("instance %s: %s", i.UUID, i.Reason)
 }

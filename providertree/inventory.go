@@ -159,36 +159,36 @@ func (i Inventory) Equal(o Inventory) bool {
 type Inventories map[string]Inventory
 
 // Classes returns the resource classes, sorted.
-func (v Inventories) Classes() []string { return sortedKeys(v) }
+func (i Inventories) Classes() []string { return sortedKeys(i) }
 
 // Equal reports whether both hold the same classes with the same normalised inventories. A nil map
 // equals an empty one.
-func (v Inventories) Equal(other Inventories) bool {
-	return maps.EqualFunc(v, other, Inventory.Equal)
+func (i Inventories) Equal(other Inventories) bool {
+	return maps.EqualFunc(i, other, Inventory.Equal)
 }
 
 // normalize returns a normalised copy, never nil.
-func (v Inventories) normalize() Inventories {
-	out := make(Inventories, len(v))
-	for class, inv := range v {
+func (i Inventories) normalize() Inventories {
+	out := make(Inventories, len(i))
+	for class, inv := range i {
 		out[class] = inv.Normalize()
 	}
 	return out
 }
 
 // Validate reports broken class names and inventories as [Violations], or nil.
-func (v Inventories) Validate() error {
-	if v.valid() {
+func (i Inventories) Validate() error {
+	if i.valid() {
 		return nil
 	}
 	r := &reporter{}
-	r.inventories(v)
+	r.inventories(i)
 	return r.found.Err()
 }
 
 // valid is [Inventories.Validate] without the texts, and without sorting.
-func (v Inventories) valid() bool {
-	for class, inv := range v {
+func (i Inventories) valid() bool {
+	for class, inv := range i {
 		if ValidateClass(class) != nil || !inv.Normalize().valid() {
 			return false
 		}

@@ -25,14 +25,14 @@ type absent struct {
 	err error
 }
 
-func (d *absent) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
-	d.mu.Lock()
-	err := d.err
-	d.mu.Unlock()
+func (a *absent) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
+	a.mu.Lock()
+	err := a.err
+	a.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	return d.fakeDriver.AvailableNodes(ctx)
+	return a.fakeDriver.AvailableNodes(ctx)
 }
 
 // TestUnanswered: what counts as an answer about a node, and when it was.

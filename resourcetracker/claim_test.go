@@ -175,11 +175,11 @@ type lister struct {
 	asked  int
 }
 
-func (d *lister) Guests(context.Context, *providertree.Tree, string) ([]plugins.Guest, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.asked++
-	return d.guests, d.fails
+func (l *lister) Guests(context.Context, *providertree.Tree, string) ([]plugins.Guest, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	return l.guests, l.fails
 }
 
 // guestsOf has the scene's driver list guests.

@@ -94,30 +94,30 @@ type flapValue struct {
 	was string
 }
 
-func (i *flapping) write(v flapValue) {
-	i.idle = 0
-	if n := len(i.values); n > 0 && (i.values[n-1] == v.text || v.was != "" && i.values[n-1] != v.was) {
+func (f *flapping) write(v flapValue) {
+	f.idle = 0
+	if n := len(f.values); n > 0 && (f.values[n-1] == v.text || v.was != "" && f.values[n-1] != v.was) {
 		// another client had changed it, and the driver's answer may follow from that: the driver
 		// did not flap, see Drift
-		i.values[n-1], i.number, i.found = v.text, v.number, v.was
-		i.passes |= 1
-		i.reverts, i.kept = i.reverts+1, 0
+		f.values[n-1], f.number, f.found = v.text, v.number, v.was
+		f.passes |= 1
+		f.reverts, f.kept = f.reverts+1, 0
 		return
 	}
-	way := cmp.Compare(v.number, i.number)
-	i.turned = i.turned || slices.Contains(i.values, v.text) || i.grew*way < 0
-	if len(i.values) > 0 {
-		i.grew = way
+	way := cmp.Compare(v.number, f.number)
+	f.turned = f.turned || slices.Contains(f.values, v.text) || f.grew*way < 0
+	if len(f.values) > 0 {
+		f.grew = way
 	}
-	i.passes, i.total, i.number = i.passes|1, i.total+1, v.number
-	if i.values = append(i.values, v.text); len(i.values) > flapValues {
-		i.values = slices.Delete(i.values, 0, 1)
+	f.passes, f.total, f.number = f.passes|1, f.total+1, v.number
+	if f.values = append(f.values, v.text); len(f.values) > flapValues {
+		f.values = slices.Delete(f.values, 0, 1)
 	}
 }
 
-func (i *flapping) flaps() bool {
-	n := bits.OnesCount16(i.passes)
-	return n >= flapPasses && i.turned && i.total >= flapPasses || n == flapWindow && i.total >= flapWindow
+func (f *flapping) flaps() bool {
+	n := bits.OnesCount16(f.passes)
+	return n >= flapPasses && f.turned && f.total >= flapPasses || n == flapWindow && f.total >= flapWindow
 }
 
 // lines are the items that flap, sorted, each with its last values.

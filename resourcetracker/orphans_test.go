@@ -76,24 +76,24 @@ type checker struct {
 	asked   int
 }
 
-func (d *checker) NodeDeleted(context.Context, plugins.Node) (bool, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.asked++
-	return d.deleted, d.fails
+func (c *checker) NodeDeleted(context.Context, plugins.Node) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	return c.deleted, c.fails
 }
 
 // remover is a Placement from which nodes can be removed.
 type remover struct{ *fakePlacement }
 
-func (p remover) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error) {
-	return p.Tree(ctx, uuid, "")
+func (r remover) TreeOf(ctx context.Context, uuid string) (*providertree.Tree, error) {
+	return r.Tree(ctx, uuid, "")
 }
 
-func (p remover) RemoveProvider(_ context.Context, before providertree.Provider) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, err := p.tree.Remove(before.UUID)
+func (r remover) RemoveProvider(_ context.Context, before providertree.Provider) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := r.tree.Remove(before.UUID)
 	return err
 }
 func (remover) Forget(string) {}

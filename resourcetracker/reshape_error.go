@@ -57,21 +57,21 @@ type lateReshape struct {
 	needed error
 }
 
-func (e *lateReshape) Error() string {
-	return "reshapes happen only when the agent starts, so restart the agent; nothing was written: " + e.needed.Error()
+func (l *lateReshape) Error() string {
+	return "reshapes happen only when the agent starts, so restart the agent; nothing was written: " + l.needed.Error()
 }
 
-func (e *lateReshape) Unwrap() error { return e.needed }
+func (l *lateReshape) Unwrap() error { return l.needed }
 
 // repeatedReshape is a driver's wish for a reshape right after it was made.
 type repeatedReshape struct {
 	needed error
 }
 
-func (e *repeatedReshape) Error() string {
+func (r *repeatedReshape) Error() string {
 	return "the driver asks for another reshape right after its reshape; this is a defect of the driver, and " +
 		"restarting the agent does not help; " +
-		"nothing was written: " + e.needed.Error()
+		"nothing was written: " + r.needed.Error()
 }
 
-func (e *repeatedReshape) Unwrap() error { return e.needed }
+func (r *repeatedReshape) Unwrap() error { return r.needed }

@@ -51,19 +51,19 @@ func HostZones(all []Aggregate) map[string]string {
 type HostAggregates struct{ In, Out []string }
 
 // Aggregates implements [Store]. Cost: the tables of aggregates, read.
-func (s *DB) Aggregates(ctx context.Context) (all []Aggregate, err error) {
+func (db *DB) Aggregates(ctx context.Context) (all []Aggregate, err error) {
 	const op = "listing the aggregates"
-	err = s.read(ctx, op, func(tx *sql.Tx) (err error) {
+	err = db.read(ctx, op, func(tx *sql.Tx) (err error) {
 		all, err = aggregates(ctx, tx, "")
 		return err
 	})
-	return all, s.failed(ctx, op, err)
+	return all, db.failed(ctx, op, err)
 }
 
 // Aggregate implements [Store]. Cost: its hosts and metadata.
-func (s *DB) Aggregate(ctx context.Context, id int64) (a Aggregate, err error) {
+func (db *DB) Aggregate(ctx context.Context, id int64) (a Aggregate, err error) {
 	op := fmt.Sprintf("reading aggregate %d", id)
-	err = s.read(ctx, op, func(tx *sql.Tx) error {
+	err = db.read(ctx, op, func(tx *sql.Tx) error {
 		found, err := aggregates(ctx, tx, " WHERE a.id = ?", id)
 		if err == nil && len(found) == 0 {
 			err = notFound("aggregate %d", id)
@@ -73,7 +73,7 @@ func (s *DB) Aggregate(ctx context.Context, id int64) (a Aggregate, err error) {
 		}
 		return err
 	})
-	return a, s.failed(ctx, op, err)
+	return a, db.failed(ctx, op, err)
 }
 
 // aggregates are those that a condition on table a holds for, by id.
@@ -129,24 +129,24 @@ func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any)
 }
 
 // CreateAggregate implements [Store]. Cost: one fsync.
-func (s *DB) CreateAggregate(ctx context.Context, name string, metadata map[string]string) (Aggregate, error) {
+func (db *DB) CreateAggregate(ctx context.Context, name string, metadata map[string]string) (Aggregate, error) {
 	if name == "" {
 		return Aggregate{}, fmt.Errorf("an aggregate needs a name: %w", ErrInvalid)
 	}
-	now := s.now()
+	now := db.now()
 	a := Aggregate{UUID: uuid.NewString(), Name: name, Hosts: []string{}, Metadata: map[string]string{},
 		CreatedAt: timeOut(timeIn(now))}
 	maps.Copy(a.Metadata, metadata)
-	err := s.write(ctx, "creating aggregate "+name, func(tx *sql.Tx) (err error) {
+	err := db.write(ctx, "creating aggregate "+name, func(tx *sql.Tx) (err error) {
 		if err := refuseAggregateName(ctx, tx, name); err != nil {
 			return err
 		}
-		a.ID, err = s.kit.Dialect.Insert(ctx, tx,
+		a.ID, err = db.kit.Dialect.Insert(ctx, tx,
 			"INSERT INTO aggregates (uuid, name, created_at) VALUES (?, ?, ?)", a.UUID, name, timeIn(now))
 		if err != nil {
 			return err
 		}
-		return writeMetadata(ctx, tx, s.kit.Dialect, a.ID, nil, a.Metadata)
+		return writeMetadata(ctx, tx, db.kit.Dialect, a.ID, nil, a.Metadata)
 	})
 	if err != nil {
 		return Aggregate{}, err
@@ -165,10 +165,10 @@ func refuseAggregateName(ctx context.Context, tx *sql.Tx, name string) error {
 // ChangeAggregate implements [Store]. change must not use the store: it runs under the write lock,
 // in a database of servers perhaps more than once, each time on what is there. Cost: the tables of
 // aggregates, read, and one fsync.
-func (s *DB) ChangeAggregate(
+func (db *DB) ChangeAggregate(
 	ctx context.Context, id int64, change func(a *Aggregate, others []Aggregate) error,
 ) (changed Aggregate, err error) {
-	err = s.write(ctx, fmt.Sprintf("changing aggregate %d", id), func(tx *sql.Tx) error {
+	err = db.write(ctx, fmt.Sprintf("changing aggregate %d", id), func(tx *sql.Tx) error {
 		all, err := aggregates(ctx, tx, "")
 		if err != nil {
 			return err
@@ -184,7 +184,7 @@ func (s *DB) ChangeAggregate(
 			return err
 		}
 		changed.ID, changed.UUID, changed.CreatedAt, changed.UpdatedAt = was.ID, was.UUID, was.CreatedAt, was.UpdatedAt
-		return s.writeAggregate(ctx, tx, was, &changed)
+		return db.writeAggregate(ctx, tx, was, &changed)
 	})
 	if err != nil {
 		return Aggregate{}, err
@@ -193,21 +193,21 @@ func (s *DB) ChangeAggregate(
 }
 
 // writeAggregate writes what has changed of an aggregate.
-func (s *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is *Aggregate) error {
+func (db *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is *Aggregate) error {
 	if is.Name != was.Name {
 		if err := refuseAggregateName(ctx, tx, is.Name); err != nil {
 			return err
 		}
 	}
 	if is.Name != was.Name || !maps.Equal(is.Metadata, was.Metadata) {
-		now := s.now()
+		now := db.now()
 		is.UpdatedAt = new(timeOut(timeIn(now)))
 		if _, err := sqldb.Exec(ctx, tx, "UPDATE aggregates SET name = ?, updated_at = ? WHERE id = ?", is.Name,
 			timeIn(now), is.ID); err != nil {
 			return err
 		}
 	}
-	if err := writeMetadata(ctx, tx, s.kit.Dialect, is.ID, was.Metadata, is.Metadata); err != nil {
+	if err := writeMetadata(ctx, tx, db.kit.Dialect, is.ID, was.Metadata, is.Metadata); err != nil {
 		return err
 	}
 	for _, host := range was.Hosts {
@@ -258,8 +258,8 @@ func writeMetadata(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, id int64, 
 }
 
 // DeleteAggregate implements [Store]. Cost: one fsync.
-func (s *DB) DeleteAggregate(ctx context.Context, id int64) error {
-	return s.write(ctx, fmt.Sprintf("deleting aggregate %d", id), func(tx *sql.Tx) error {
+func (db *DB) DeleteAggregate(ctx context.Context, id int64) error {
+	return db.write(ctx, fmt.Sprintf("deleting aggregate %d", id), func(tx *sql.Tx) error {
 		found, err := aggregates(ctx, tx, " WHERE a.id = ?", id)
 		switch {
 		case err != nil:
@@ -279,9 +279,9 @@ func (s *DB) DeleteAggregate(ctx context.Context, id int64) error {
 }
 
 // HostAggregates implements [Store]. Cost: two queries, which read an index for all aggregates.
-func (s *DB) HostAggregates(ctx context.Context, host string) (h HostAggregates, err error) {
+func (db *DB) HostAggregates(ctx context.Context, host string) (h HostAggregates, err error) {
 	op := "reading the aggregates of host " + host
-	err = s.read(ctx, op, func(tx *sql.Tx) (err error) {
+	err = db.read(ctx, op, func(tx *sql.Tx) (err error) {
 		h.In, err = sqldb.All(ctx, tx, sqldb.Value[string],
 			"SELECT a.uuid FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id WHERE h.host = ? "+
 				"ORDER BY a.id", host)
@@ -294,31 +294,31 @@ func (s *DB) HostAggregates(ctx context.Context, host string) (h HostAggregates,
 		slices.Sort(h.Out)
 		return err
 	})
-	return h, s.failed(ctx, op, err)
+	return h, db.failed(ctx, op, err)
 }
 
 // DeletedAggregates implements [Store].
-func (s *DB) DeletedAggregates(ctx context.Context) ([]string, error) {
-	uuids, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], "SELECT uuid FROM deleted_aggregates ORDER BY uuid")
-	return uuids, s.failed(ctx, "listing the deleted aggregates", err)
+func (db *DB) DeletedAggregates(ctx context.Context) ([]string, error) {
+	uuids, err := sqldb.All(ctx, db.kit.Reader, sqldb.Value[string], "SELECT uuid FROM deleted_aggregates ORDER BY uuid")
+	return uuids, db.failed(ctx, "listing the deleted aggregates", err)
 }
 
 // ForgetAggregate implements [Store].
-func (s *DB) ForgetAggregate(ctx context.Context, uuid string) error {
-	return s.execute(ctx, "forgetting the deleted aggregate "+uuid,
+func (db *DB) ForgetAggregate(ctx context.Context, uuid string) error {
+	return db.execute(ctx, "forgetting the deleted aggregate "+uuid,
 		"DELETE FROM deleted_aggregates WHERE uuid = ?", uuid)
 }
 
 // UnmappedNodes implements [Store].
-func (s *DB) UnmappedNodes(ctx context.Context) ([]Node, error) {
-	nodes, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (n Node, err error) {
+func (db *DB) UnmappedNodes(ctx context.Context) ([]Node, error) {
+	nodes, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (n Node, err error) {
 		err = row.Scan(&n.UUID, &n.Host)
 		return n, err
 	}, "SELECT uuid, host FROM unmapped_nodes WHERE uuid NOT IN (SELECT uuid FROM node_mappings) ORDER BY uuid")
-	return nodes, s.failed(ctx, "listing the nodes of unmapped hosts", err)
+	return nodes, db.failed(ctx, "listing the nodes of unmapped hosts", err)
 }
 
 // ForgetNode implements [Store].
-func (s *DB) ForgetNode(ctx context.Context, uuid string) error {
-	return s.execute(ctx, "forgetting the unmapped node "+uuid, "DELETE FROM unmapped_nodes WHERE uuid = ?", uuid)
+func (db *DB) ForgetNode(ctx context.Context, uuid string) error {
+	return db.execute(ctx, "forgetting the unmapped node "+uuid, "DELETE FROM unmapped_nodes WHERE uuid = ?", uuid)
 }

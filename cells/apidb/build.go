@@ -19,7 +19,7 @@ import (
 // here and one from the cell say the same.
 //
 // Cost: one fsync; with check the count of a project; three rows for each server, 50 a statement.
-func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error {
+func (db *DB) CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error {
 	if len(servers) == 0 {
 		return nil
 	}
@@ -39,13 +39,13 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 		}
 		seen[r.UUID] = true
 	}
-	return s.write(ctx, "creating servers", func(tx *sql.Tx) error {
+	return db.write(ctx, "creating servers", func(tx *sql.Tx) error {
 		groupID, members, err := groupOf(ctx, tx, group, user)
 		if err != nil {
 			return err
 		}
 		if check != nil {
-			has, err := s.countProject(ctx, tx, project, "", nil)
+			has, err := db.countProject(ctx, tx, project, "", nil)
 			if err != nil {
 				return err
 			}
@@ -54,11 +54,11 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 				return err
 			}
 		}
-		return s.createServers(ctx, tx, servers, groupID)
+		return db.createServers(ctx, tx, servers, groupID)
 	})
 }
 
-func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpec, groupID int64) error {
+func (db *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpec, groupID int64) error {
 	uuids := make([]string, 0, len(servers))
 	var instances, specs, builds [][]any
 	for _, r := range servers {
@@ -70,14 +70,14 @@ func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpe
 		if err != nil {
 			return fmt.Errorf("server %s: %w", r.UUID, err)
 		}
-		created := s.momentOr(r.CreatedAt)
+		created := db.momentOr(r.CreatedAt)
 		uuids = append(uuids, r.UUID)
 		instances = append(instances, []any{r.UUID, r.ProjectID, r.UserID, false, created})
 		specs = append(specs, []any{r.UUID, r.Flavor.VCPUs, r.Flavor.MemoryMB, spec})
 		builds = append(builds, []any{r.UUID, r.ProjectID, created, instance})
 	}
 	taken, found, err := sqldb.One(ctx, tx, sqldb.Value[string],
-		"SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+s.kit.Dialect.Texts+
+		"SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+db.kit.Dialect.Texts+
 			") LIMIT 1", sqldb.List(uuids))
 	switch {
 	case err != nil:
@@ -111,40 +111,40 @@ const buildRequests = `SELECT b.instance_uuid, COALESCE(s.spec, '{}'), b.instanc
 	LEFT JOIN request_specs s ON s.instance_uuid = b.instance_uuid
 	JOIN instance_mappings m ON m.instance_uuid = b.instance_uuid LEFT JOIN cell_mappings c ON c.id = m.cell_id `
 
-func (s *DB) scanBuildRequest(row sqldb.Row) (b BuildRequest, err error) {
+func (db *DB) scanBuildRequest(row sqldb.Row) (b BuildRequest, err error) {
 	var uuid, spec, instance string
 	if err := row.Scan(&uuid, &spec, &instance, &b.CellUUID); err != nil {
 		return b, err
 	}
-	if b.RequestSpec, err = s.readSpec(uuid, spec); err != nil {
+	if b.RequestSpec, err = db.readSpec(uuid, spec); err != nil {
 		return b, err
 	}
 	if err := json.Unmarshal([]byte(instance), &b.Server); err != nil {
-		return b, s.damaged("the build request of server "+uuid, err)
+		return b, db.damaged("the build request of server "+uuid, err)
 	}
 	return b, nil
 }
 
 // BuildRequests implements [Store], by created_at, newest first, then uuid. Cost: those that are
 // answered, in the order of an index.
-func (s *DB) BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error) {
+func (db *DB) BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error) {
 	where, args := "", []any{}
 	if projectID != "" {
 		where, args = "WHERE b.project_id = ? ", append(args, projectID)
 	}
-	out, err := sqldb.All(ctx, s.kit.Reader, s.scanBuildRequest, buildRequests+where+
+	out, err := sqldb.All(ctx, db.kit.Reader, db.scanBuildRequest, buildRequests+where+
 		"ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", append(args, limitOf(limit))...)
-	return out, s.failed(ctx, "listing the build requests", err)
+	return out, db.failed(ctx, "listing the build requests", err)
 }
 
 // PendingBuilds implements [Store], by created_at, then uuid. Cost: three look-ups for each, and no
 // server is read.
-func (s *DB) PendingBuilds(ctx context.Context) ([]PendingBuild, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (b PendingBuild, err error) {
+func (db *DB) PendingBuilds(ctx context.Context) ([]PendingBuild, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (b PendingBuild, err error) {
 		err = row.Scan(&b.InstanceUUID, &b.CellUUID)
 		return b, err
 	}, pendingBuilds)
-	return out, s.failed(ctx, "listing what is being built", err)
+	return out, db.failed(ctx, "listing what is being built", err)
 }
 
 const pendingBuilds = `SELECT b.instance_uuid, COALESCE(c.uuid, '') FROM build_requests b
@@ -152,12 +152,12 @@ const pendingBuilds = `SELECT b.instance_uuid, COALESCE(c.uuid, '') FROM build_r
 	ORDER BY b.created_at, b.instance_uuid`
 
 // BuildRequest implements [Store]. Cost: three look-ups.
-func (s *DB) BuildRequest(ctx context.Context, uuid string) (BuildRequest, error) {
-	b, found, err := sqldb.One(ctx, s.kit.Reader, s.scanBuildRequest, buildRequests+"WHERE b.instance_uuid = ?", uuid)
+func (db *DB) BuildRequest(ctx context.Context, uuid string) (BuildRequest, error) {
+	b, found, err := sqldb.One(ctx, db.kit.Reader, db.scanBuildRequest, buildRequests+"WHERE b.instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the build request of server %s", uuid)
 	}
-	return b, s.failed(ctx, "reading the build request of server "+uuid, err)
+	return b, db.failed(ctx, "reading the build request of server "+uuid, err)
 }
 
 // placement is what decides on a server that is being built: where it is (0: nowhere), and whether
@@ -191,8 +191,8 @@ func (p placement) refusal(uuid string) error {
 
 // Claim implements [Store]. A server has one claim: a later one takes the place of the earlier.
 // [ErrPlaced] goes before [ErrGone]. Cost: one fsync.
-func (s *DB) Claim(ctx context.Context, c Claim) error {
-	return s.write(ctx, "claiming for server "+c.InstanceUUID, func(tx *sql.Tx) error {
+func (db *DB) Claim(ctx context.Context, c Claim) error {
+	return db.write(ctx, "claiming for server "+c.InstanceUUID, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, c.InstanceUUID)
 		if err == nil {
 			err = p.refusal(c.InstanceUUID)
@@ -202,34 +202,34 @@ func (s *DB) Claim(ctx context.Context, c Claim) error {
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			`INSERT INTO claims (instance_uuid, node_uuid, cell_uuid, created_at) VALUES (?, ?, ?, ?)`+
-				s.kit.Dialect.Upsert("instance_uuid", "node_uuid", "cell_uuid", "created_at"),
-			c.InstanceUUID, c.NodeUUID, c.CellUUID, s.momentOr(c.CreatedAt))
+				db.kit.Dialect.Upsert("instance_uuid", "node_uuid", "cell_uuid", "created_at"),
+			c.InstanceUUID, c.NodeUUID, c.CellUUID, db.momentOr(c.CreatedAt))
 		return err
 	})
 }
 
 // Claims implements [Store], oldest first. Cost: the table of claims, read: those of servers that
 // are being built, and leftovers.
-func (s *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (c Claim, err error) {
+func (db *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (c Claim, err error) {
 		var created int64
 		err = row.Scan(&c.InstanceUUID, &c.NodeUUID, &c.CellUUID, &created)
 		c.CreatedAt = timeOut(created)
 		return c, err
 	}, "SELECT instance_uuid, node_uuid, cell_uuid, created_at FROM claims WHERE created_at < ? ORDER BY "+
 		"created_at, instance_uuid", timeIn(before))
-	return out, s.failed(ctx, "listing the claims", err)
+	return out, db.failed(ctx, "listing the claims", err)
 }
 
 // Unclaim implements [Store].
-func (s *DB) Unclaim(ctx context.Context, uuid string) error {
-	return s.execute(ctx, "forgetting the claim of server "+uuid, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
+func (db *DB) Unclaim(ctx context.Context, uuid string) error {
+	return db.execute(ctx, "forgetting the claim of server "+uuid, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
 }
 
 // Place implements [Store]. It stays no error to repeat it after [DB.Built]; [ErrPlaced] goes
 // before [ErrGone]. [ErrNotFound] for a cell that is not there. Cost: one fsync.
-func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
-	return s.write(ctx, "placing server "+uuid, func(tx *sql.Tx) error {
+func (db *DB) Place(ctx context.Context, uuid, cellUUID string) error {
+	return db.write(ctx, "placing server "+uuid, func(tx *sql.Tx) error {
 		cell, err := cellID(ctx, tx, cellUUID)
 		if err != nil {
 			return err
@@ -245,7 +245,7 @@ func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET cell_id = ?, updated_at = ? WHERE instance_uuid = ?",
-			cell, timeIn(s.now()), uuid)
+			cell, timeIn(db.now()), uuid)
 		return err
 	})
 }
@@ -253,8 +253,8 @@ func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 // Built implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed
 // nowhere; where there is no build request any more it does nothing but, for one that is placed in
 // another cell than cell0, remove the claim. Cost: one fsync.
-func (s *DB) Built(ctx context.Context, uuid string) error {
-	return s.write(ctx, "ending the build of server "+uuid, func(tx *sql.Tx) error {
+func (db *DB) Built(ctx context.Context, uuid string) error {
+	return db.write(ctx, "ending the build of server "+uuid, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, uuid)
 		switch {
 		case err != nil:
@@ -277,8 +277,8 @@ func (s *DB) Built(ctx context.Context, uuid string) error {
 
 // AbandonBuild implements [Store]. [ErrPlaced] goes before [ErrNotFound]: a server whose build has
 // ended meanwhile is in its cell. Cost: one fsync.
-func (s *DB) AbandonBuild(ctx context.Context, uuid string) error {
-	return s.write(ctx, "abandoning the build of server "+uuid, func(tx *sql.Tx) error {
+func (db *DB) AbandonBuild(ctx context.Context, uuid string) error {
+	return db.write(ctx, "abandoning the build of server "+uuid, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, uuid)
 		switch {
 		case err != nil:
@@ -293,7 +293,7 @@ func (s *DB) AbandonBuild(ctx context.Context, uuid string) error {
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			"UPDATE instance_mappings SET queued_for_delete = 1, updated_at = ? WHERE instance_uuid = ?",
-			timeIn(s.now()), uuid)
+			timeIn(db.now()), uuid)
 		return err
 	})
 }

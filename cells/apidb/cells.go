@@ -20,27 +20,27 @@ func scanCell(row sqldb.Row) (c Cell, err error) {
 }
 
 // Cells implements [Store]. Cost: the table of cells, read.
-func (s *DB) Cells(ctx context.Context) ([]Cell, error) {
+func (db *DB) Cells(ctx context.Context) ([]Cell, error) {
 	const op = "listing the cells"
-	out, err := sqldb.All(ctx, s.kit.Reader, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
-	return out, s.failed(ctx, op, err)
+	out, err := sqldb.All(ctx, db.kit.Reader, scanCell, "SELECT "+cellColumns+" FROM cell_mappings ORDER BY id")
+	return out, db.failed(ctx, op, err)
 }
 
 // CreateCell implements [Store].
-func (s *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
+func (db *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
 	if c.UUID == "" {
 		c.UUID = uuid.NewString()
 	}
 	if err := validCell(c); err != nil {
 		return Cell{}, err
 	}
-	err := s.write(ctx, "creating cell "+c.Name, func(tx *sql.Tx) (err error) {
+	err := db.write(ctx, "creating cell "+c.Name, func(tx *sql.Tx) (err error) {
 		if err := refuseSame(ctx, tx, c, 0); err != nil {
 			return err
 		}
-		c.ID, err = s.kit.Dialect.Insert(ctx, tx,
+		c.ID, err = db.kit.Dialect.Insert(ctx, tx,
 			"INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?)",
-			c.UUID, c.Name, c.URL, c.Disabled, timeIn(s.now()))
+			c.UUID, c.Name, c.URL, c.Disabled, timeIn(db.now()))
 		return err
 	})
 	if err != nil {
@@ -50,11 +50,11 @@ func (s *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
 }
 
 // UpdateCell implements [Store].
-func (s *DB) UpdateCell(ctx context.Context, c Cell) error {
+func (db *DB) UpdateCell(ctx context.Context, c Cell) error {
 	if err := validCell(c); err != nil {
 		return err
 	}
-	return s.write(ctx, "updating cell "+c.UUID, func(tx *sql.Tx) error {
+	return db.write(ctx, "updating cell "+c.UUID, func(tx *sql.Tx) error {
 		id, err := cellID(ctx, tx, c.UUID)
 		if err != nil {
 			return err
@@ -64,7 +64,7 @@ func (s *DB) UpdateCell(ctx context.Context, c Cell) error {
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			"UPDATE cell_mappings SET name = ?, url = ?, disabled = ?, updated_at = ? WHERE id = ?", c.Name, c.URL,
-			c.Disabled, timeIn(s.now()), id)
+			c.Disabled, timeIn(db.now()), id)
 		return err
 	})
 }
@@ -134,8 +134,8 @@ func cellID(ctx context.Context, q sqldb.Querier, uuid string) (int64, error) {
 // DeleteCell implements [Store]. With force it takes mapped hosts and nodes along, and servers that
 // are queued for delete with their specifications; claims stay. Cost: the mappings of the cell,
 // counted.
-func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
-	return s.write(ctx, "deleting cell "+uuid, func(tx *sql.Tx) error {
+func (db *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
+	return db.write(ctx, "deleting cell "+uuid, func(tx *sql.Tx) error {
 		id, err := cellID(ctx, tx, uuid)
 		if err != nil {
 			return err
@@ -187,7 +187,7 @@ func (n Node) valid() error {
 
 // MapNodes implements [Store]. Mapping again what is mapped so is no error; a new name of a node is
 // taken. [ErrNotFound] for a cell that is not there. Cost: three look-ups for each node.
-func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
+func (db *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	for _, n := range nodes {
 		if err := n.valid(); err != nil {
 			return err
@@ -196,9 +196,9 @@ func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	return s.write(ctx, "mapping nodes", func(tx *sql.Tx) error {
+	return db.write(ctx, "mapping nodes", func(tx *sql.Tx) error {
 		for _, n := range nodes {
-			if err := s.mapNode(ctx, tx, n, ""); err != nil {
+			if err := db.mapNode(ctx, tx, n, ""); err != nil {
 				return err
 			}
 		}
@@ -207,16 +207,16 @@ func (s *DB) MapNodes(ctx context.Context, nodes []Node) error {
 }
 
 // RemapNode implements [Store]. Cost: four look-ups.
-func (s *DB) RemapNode(ctx context.Context, n Node, from string) error {
+func (db *DB) RemapNode(ctx context.Context, n Node, from string) error {
 	if err := n.valid(); err != nil {
 		return err
 	}
-	return s.write(ctx, "mapping node "+n.UUID+" to another host",
-		func(tx *sql.Tx) error { return s.mapNode(ctx, tx, n, from) })
+	return db.write(ctx, "mapping node "+n.UUID+" to another host",
+		func(tx *sql.Tx) error { return db.mapNode(ctx, tx, n, from) })
 }
 
 // mapNode maps a node that is not mapped, or mapped to its host or the host from.
-func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) error {
+func (db *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) error {
 	cell, err := cellID(ctx, tx, n.CellUUID)
 	if err != nil {
 		return err
@@ -232,8 +232,8 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) error
 	case found && host.cell != cell:
 		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
 	case !found:
-		host.id, err = s.kit.Dialect.Insert(ctx, tx,
-			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, timeIn(s.now()))
+		host.id, err = db.kit.Dialect.Insert(ctx, tx,
+			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, timeIn(db.now()))
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) error
 	}
 	if err == nil {
 		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+
-			s.kit.Dialect.Upsert("uuid", "name", "host_id"), n.UUID, n.Name, host.id)
+			db.kit.Dialect.Upsert("uuid", "name", "host_id"), n.UUID, n.Name, host.id)
 	}
 	if err == nil && !found { // its provider is looked at with all others again
 		_, err = sqldb.Exec(ctx, tx, "DELETE FROM unmapped_nodes WHERE uuid = ?", n.UUID)
@@ -267,28 +267,28 @@ func hostElsewhere(ctx context.Context, q sqldb.Querier, host string, is, wanted
 }
 
 // Nodes implements [Store], by host, name and uuid. Cost: the tables of nodes and hosts, read.
-func (s *DB) Nodes(ctx context.Context) ([]Node, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (n Node, err error) {
+func (db *DB) Nodes(ctx context.Context) ([]Node, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (n Node, err error) {
 		err = row.Scan(&n.UUID, &n.Name, &n.Host, &n.CellUUID)
 		return n, err
 	}, `SELECT n.uuid, n.name, h.host, c.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN cell_mappings c ON c.id = h.cell_id
 		ORDER BY h.host, n.name, n.uuid`)
-	return out, s.failed(ctx, "listing the nodes", err)
+	return out, db.failed(ctx, "listing the nodes", err)
 }
 
 // Hosts implements [Store]. Cost: the table of hosts, read.
-func (s *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (h HostMapping, err error) {
+func (db *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (h HostMapping, err error) {
 		err = row.Scan(&h.Host, &h.CellUUID)
 		return h, err
 	}, "SELECT h.host, c.uuid FROM host_mappings h JOIN cell_mappings c ON c.id = h.cell_id ORDER BY h.host")
-	return out, s.failed(ctx, "listing the hosts", err)
+	return out, db.failed(ctx, "listing the hosts", err)
 }
 
 // DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped, and has no nodes of
 // before it was evicted.
-func (s *DB) DeleteHost(ctx context.Context, host string) error {
-	return s.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
+func (db *DB) DeleteHost(ctx context.Context, host string) error {
+	return db.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
 		_, err := sqldb.Exec(
 			ctx,
 			tx,
@@ -329,10 +329,10 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 }
 
 // UnmapNodes implements [Store]. Cost: a few look-ups for each node.
-func (s *DB) UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error {
+func (db *DB) UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error {
 	const ofCell = "SELECT n.uuid, h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN " +
 		"cell_mappings c ON c.id = h.cell_id WHERE n.uuid = ? AND c.uuid = ?"
-	return s.write(ctx, "unmapping nodes of cell "+cellUUID, func(tx *sql.Tx) error {
+	return db.write(ctx, "unmapping nodes of cell "+cellUUID, func(tx *sql.Tx) error {
 		for _, uuid := range uuids {
 			host, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (host string, err error) {
 				err = row.Scan(new(string), &host)

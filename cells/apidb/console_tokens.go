@@ -20,13 +20,13 @@ func hashOf(token string) string {
 }
 
 // AddConsoleToken implements [Store]. Cost: one fsync.
-func (s *DB) AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error {
+func (db *DB) AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error {
 	if token == "" || instance == "" {
 		return fmt.Errorf("a token of a console needs a server: %w", ErrInvalid)
 	}
-	return s.write(ctx, "adding a token for the console of server "+instance, func(tx *sql.Tx) error {
+	return db.write(ctx, "adding a token for the console of server "+instance, func(tx *sql.Tx) error {
 		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE expires_at <= ?",
-			timeIn(s.now())); err != nil {
+			timeIn(db.now())); err != nil {
 			return err
 		}
 		_, err := sqldb.Exec(ctx, tx, "INSERT INTO console_tokens (hash, instance_uuid, expires_at) VALUES (?, ?, ?)",
@@ -36,11 +36,11 @@ func (s *DB) AddConsoleToken(ctx context.Context, token, instance string, expire
 }
 
 // ConsoleToken implements [Store].
-func (s *DB) ConsoleToken(ctx context.Context, token string) (string, error) {
-	uuid, found, err := sqldb.One(ctx, s.kit.Reader, sqldb.Value[string],
-		"SELECT instance_uuid FROM console_tokens WHERE hash = ? AND expires_at > ?", hashOf(token), timeIn(s.now()))
+func (db *DB) ConsoleToken(ctx context.Context, token string) (string, error) {
+	uuid, found, err := sqldb.One(ctx, db.kit.Reader, sqldb.Value[string],
+		"SELECT instance_uuid FROM console_tokens WHERE hash = ? AND expires_at > ?", hashOf(token), timeIn(db.now()))
 	if err == nil && !found {
 		err = notFound("the token of a console")
 	}
-	return uuid, s.failed(ctx, "looking for the token of a console", err)
+	return uuid, db.failed(ctx, "looking for the token of a console", err)
 }

@@ -25,10 +25,10 @@ func scanCellDatabase(row sqldb.Row) (d CellDatabase, err error) {
 }
 
 // CellDatabases implements [Store]. Cost: one row for each cell.
-func (s *DB) CellDatabases(ctx context.Context) (map[string]CellDatabase, error) {
-	found, err := sqldb.All(ctx, s.kit.Reader, scanCellDatabase, cellDatabases)
+func (db *DB) CellDatabases(ctx context.Context) (map[string]CellDatabase, error) {
+	found, err := sqldb.All(ctx, db.kit.Reader, scanCellDatabase, cellDatabases)
 	if err != nil {
-		return nil, s.failed(ctx, "reading what is known of the databases of cells", err)
+		return nil, db.failed(ctx, "reading what is known of the databases of cells", err)
 	}
 	out := make(map[string]CellDatabase, len(found))
 	for _, d := range found {
@@ -38,7 +38,7 @@ func (s *DB) CellDatabases(ctx context.Context) (map[string]CellDatabase, error)
 }
 
 // SawCell implements [Store]. Cost: nothing if nothing is new; otherwise one fsync.
-func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (now CellDatabase, err error) {
+func (db *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (now CellDatabase, err error) {
 	if err := validMark(seen); err != nil {
 		return CellDatabase{}, err
 	}
@@ -48,7 +48,7 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 	if before.Suspect != nil && !before.Fits(seen) {
 		return before, nil
 	}
-	err = s.write(ctx, "noting the database of cell "+before.CellUUID, func(tx *sql.Tx) error {
+	err = db.write(ctx, "noting the database of cell "+before.CellUUID, func(tx *sql.Tx) error {
 		id, err := cellID(ctx, tx, before.CellUUID)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 		case now.Suspect != nil || before.Fits(seen):
 			// Already recorded; or others recorded a higher revision in the meantime.
 		default:
-			at := s.now()
+			at := db.now()
 			now.Suspect, now.Since = &seen, timeOut(timeIn(at))
 			_, err = sqldb.Exec(
 				ctx,
@@ -93,17 +93,17 @@ const setKnown = "UPDATE cell_databases SET epoch = ?, revision = ?, suspect_epo
 	"suspect_since = 0 WHERE cell_id = ?"
 
 // AcceptCell implements [Store].
-func (s *DB) AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error {
+func (db *DB) AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error {
 	if err := validMark(seen); err != nil {
 		return err
 	}
-	return s.write(ctx, "accepting the database of cell "+cellUUID, func(tx *sql.Tx) error {
+	return db.write(ctx, "accepting the database of cell "+cellUUID, func(tx *sql.Tx) error {
 		id, err := cellID(ctx, tx, cellUUID)
 		if err != nil {
 			return err
 		}
 		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO cell_databases (cell_id, epoch, revision) VALUES (?, '', 0)"+
-			s.kit.Dialect.Upsert("cell_id"), id); err != nil {
+			db.kit.Dialect.Upsert("cell_id"), id); err != nil {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, setKnown, seen.Epoch, seen.Revision, id)

@@ -74,48 +74,48 @@ func open(ctx context.Context, name string, o Options, s *sqldb.Schema) (*DB, er
 
 // Scheduling is the lease of the process that schedules. Table and Name of the options are set. It
 // must be called before the database is used by several goroutines.
-func (s *DB) Scheduling(o sqldb.LeaseOptions) *sqldb.Lease {
+func (db *DB) Scheduling(o sqldb.LeaseOptions) *sqldb.Lease {
 	o.Table, o.Name = "leases", "scheduler"
-	return s.kit.NewLease(o)
+	return db.kit.NewLease(o)
 }
 
 // Fenced is the store for writes that only the holder of a lease may make: others get
 // [sqldb.ErrLeaseLost], and nothing is written.
-func (s *DB) Fenced(l *sqldb.Lease) Store { return &DB{kit: s.kit, now: s.now, lease: l} }
+func (db *DB) Fenced(l *sqldb.Lease) Store { return &DB{kit: db.kit, now: db.now, lease: l} }
 
 // Shared says that other processes may use the database at the same time.
-func (s *DB) Shared() bool { return s.kit.Dialect.Shared() }
+func (db *DB) Shared() bool { return db.kit.Dialect.Shared() }
 
 // Path is where the file is, absolute and without symbolic links; or the address of a database of
 // servers, without its password.
-func (s *DB) Path() string { return s.kit.Path() }
+func (db *DB) Path() string { return db.kit.Path() }
 
 // Close closes the database. Closing it again does nothing.
-func (s *DB) Close() error { return s.kit.Close() }
+func (db *DB) Close() error { return db.kit.Close() }
 
 // SchemaVersion implements [Store].
-func (s *DB) SchemaVersion(context.Context) (has, knows int, err error) {
-	_, has = s.kit.Steps()
+func (db *DB) SchemaVersion(context.Context) (has, knows int, err error) {
+	_, has = db.kit.Steps()
 	return has, schema("").Newest(), nil
 }
 
 // Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
-func (s *DB) Problem() error { return s.kit.Problem() }
+func (db *DB) Problem() error { return db.kit.Problem() }
 
 // ServeBackup answers a request with a consistent copy of the database.
-func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) { s.kit.ServeBackup(w, r) }
+func (db *DB) ServeBackup(w http.ResponseWriter, r *http.Request) { db.kit.ServeBackup(w, r) }
 
 // AnswersAt notes the admin socket of the process beside the database.
-func (s *DB) AnswersAt(socket string) { s.kit.AnswersAt(socket) }
+func (db *DB) AnswersAt(socket string) { db.kit.AnswersAt(socket) }
 
 // write runs f in a transaction that has no other writer beside it. An error of f undoes all. In a
 // database of servers f may run more than once, so it must set its results each time.
-func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
-	if s.lease == nil {
-		return s.kit.Write(ctx, op+" in", f)
+func (db *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error {
+	if db.lease == nil {
+		return db.kit.Write(ctx, op+" in", f)
 	}
-	return s.kit.Write(ctx, op+" in", func(tx *sql.Tx) error {
-		if err := s.lease.Check(ctx, tx); err != nil {
+	return db.kit.Write(ctx, op+" in", func(tx *sql.Tx) error {
+		if err := db.lease.Check(ctx, tx); err != nil {
 			return fmt.Errorf("%s: %w", op, err)
 		}
 		return f(tx)
@@ -123,20 +123,20 @@ func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error 
 }
 
 // execute is write for one statement.
-func (s *DB) execute(ctx context.Context, op, statement string, args ...any) error {
-	return s.write(ctx, op, func(tx *sql.Tx) error {
+func (db *DB) execute(ctx context.Context, op, statement string, args ...any) error {
+	return db.write(ctx, op, func(tx *sql.Tx) error {
 		_, err := sqldb.Exec(ctx, tx, statement, args...)
 		return err
 	})
 }
 
 // read runs f on a snapshot.
-func (s *DB) read(ctx context.Context, op string, f func(*sql.Tx) error) error {
-	return s.kit.Read(ctx, op+" in", f)
+func (db *DB) read(ctx context.Context, op string, f func(*sql.Tx) error) error {
+	return db.kit.Read(ctx, op+" in", f)
 }
 
-func (s *DB) failed(ctx context.Context, op string, err error) error {
-	return s.kit.Explain(ctx, op+" in", err)
+func (db *DB) failed(ctx context.Context, op string, err error) error {
+	return db.kit.Explain(ctx, op+" in", err)
 }
 
 // limitOf is the LIMIT for a limit of which 0 is unlimited.
@@ -166,9 +166,9 @@ func timeIn(t time.Time) int64  { return t.UnixMicro() }
 func timeOut(t int64) time.Time { return time.UnixMicro(t).UTC() }
 
 // momentOr is a time, or now if it is zero.
-func (s *DB) momentOr(t time.Time) int64 {
+func (db *DB) momentOr(t time.Time) int64 {
 	if t.IsZero() {
-		t = s.now()
+		t = db.now()
 	}
 	return timeIn(t)
 }
@@ -180,9 +180,9 @@ func jsonText(v any) (string, error) {
 }
 
 // damaged is the error for a row that cannot be read.
-func (s *DB) damaged(what string, err error) error {
+func (db *DB) damaged(what string, err error) error {
 	return &sqldb.Error{Op: "reading " + what + " in",
-		Database: s.Path(), Hint: "a row of it cannot be read; restore a backup", Err: err, Means: ErrUnavailable}
+		Database: db.Path(), Hint: "a row of it cannot be read; restore a backup", Err: err, Means: ErrUnavailable}
 }
 
 func notFound(format string, args ...any) error {

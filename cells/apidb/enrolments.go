@@ -159,9 +159,9 @@ func (e *Enrolment) times() [7]*time.Time {
 }
 
 // Enrolments implements [Store]. Cost: the tables of enrolments and their nodes, read.
-func (s *DB) Enrolments(ctx context.Context) ([]Enrolment, error) {
+func (db *DB) Enrolments(ctx context.Context) ([]Enrolment, error) {
 	var all []Enrolment
-	err := s.read(ctx, "listing the enrolments", func(tx *sql.Tx) (err error) {
+	err := db.read(ctx, "listing the enrolments", func(tx *sql.Tx) (err error) {
 		all, err = allEnrolments(ctx, tx, enrolments+" ORDER BY host",
 			"SELECT host, uuid, name FROM enrolled_nodes ORDER BY uuid")
 		return err
@@ -170,8 +170,8 @@ func (s *DB) Enrolments(ctx context.Context) ([]Enrolment, error) {
 }
 
 // EnrolmentOfToken implements [Store]. Cost: two look-ups.
-func (s *DB) EnrolmentOfToken(ctx context.Context, id string) (e Enrolment, err error) {
-	err = s.read(ctx, "looking for the enrolment of a token", func(tx *sql.Tx) error {
+func (db *DB) EnrolmentOfToken(ctx context.Context, id string) (e Enrolment, err error) {
+	err = db.read(ctx, "looking for the enrolment of a token", func(tx *sql.Tx) error {
 		all, err := allEnrolments(ctx, tx, enrolments+" WHERE token_id = ?",
 			"SELECT host, uuid, name FROM enrolled_nodes WHERE host IN (SELECT host FROM enrolments WHERE token_id "+
 				"= ?) ORDER BY uuid", id)
@@ -188,8 +188,8 @@ func (s *DB) EnrolmentOfToken(ctx context.Context, id string) (e Enrolment, err 
 }
 
 // Enrolment implements [Store]. Cost: two look-ups.
-func (s *DB) Enrolment(ctx context.Context, host string) (e Enrolment, err error) {
-	err = s.read(ctx, "looking for the enrolment of host "+host, func(tx *sql.Tx) error {
+func (db *DB) Enrolment(ctx context.Context, host string) (e Enrolment, err error) {
+	err = db.read(ctx, "looking for the enrolment of host "+host, func(tx *sql.Tx) error {
 		e, err = enrolmentOf(ctx, tx, host)
 		return err
 	})
@@ -231,8 +231,8 @@ func allEnrolments(ctx context.Context, tx *sql.Tx, query, nodes string, args ..
 // in a database of servers perhaps more than once, each time on what is there. Cost: one fsync, and
 // two look-ups for each node that is new. For a new host, or a new name of a node that is not the
 // host's, it reads the names of all hosts.
-func (s *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (e Enrolment, err error) {
-	err = s.write(ctx, "changing the enrolment of host "+host, func(tx *sql.Tx) error {
+func (db *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (e Enrolment, err error) {
+	err = db.write(ctx, "changing the enrolment of host "+host, func(tx *sql.Tx) error {
 		if e, err = enrolmentOf(ctx, tx, host); err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (s *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enro
 		if err := checkNames(ctx, tx, e, before, state); err != nil {
 			return err
 		}
-		if err := putEnrolment(ctx, tx, s.kit.Dialect, e); err != nil || slices.Equal(before, e.Nodes) {
+		if err := putEnrolment(ctx, tx, db.kit.Dialect, e); err != nil || slices.Equal(before, e.Nodes) {
 			return err
 		}
 		return putNodes(ctx, tx, e, before)

@@ -38,30 +38,30 @@ func scanKeyPair(row sqldb.Row) (k KeyPair, err error) {
 }
 
 // KeyPairs implements [Store]. Cost: those that are answered, in the order of an index.
-func (s *DB) KeyPairs(ctx context.Context, userID, after string, limit int) ([]KeyPair, error) {
-	all, err := sqldb.All(ctx, s.kit.Reader, scanKeyPair,
+func (db *DB) KeyPairs(ctx context.Context, userID, after string, limit int) ([]KeyPair, error) {
+	all, err := sqldb.All(ctx, db.kit.Reader, scanKeyPair,
 		keyPairs+" AND name > ? ORDER BY name LIMIT ?", userID, after, limitOf(limit))
-	return all, s.failed(ctx, "listing the key pairs of user "+userID, err)
+	return all, db.failed(ctx, "listing the key pairs of user "+userID, err)
 }
 
 // KeyPair implements [Store].
-func (s *DB) KeyPair(ctx context.Context, userID, name string) (KeyPair, error) {
-	k, found, err := sqldb.One(ctx, s.kit.Reader, scanKeyPair, keyPairs+" AND name = ?", userID, name)
+func (db *DB) KeyPair(ctx context.Context, userID, name string) (KeyPair, error) {
+	k, found, err := sqldb.One(ctx, db.kit.Reader, scanKeyPair, keyPairs+" AND name = ?", userID, name)
 	if err == nil && !found {
 		err = notFound("key pair %q of user %s", name, userID)
 	}
-	return k, s.failed(ctx, "reading a key pair of user "+userID, err)
+	return k, db.failed(ctx, "reading a key pair of user "+userID, err)
 }
 
 // CreateKeyPair implements [Store]. check must not use the store: it runs under the write lock, in
 // a database of servers perhaps more than once. Cost: one fsync.
-func (s *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64) error) (KeyPair, error) {
+func (db *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64) error) (KeyPair, error) {
 	if k.UserID == "" || k.Name == "" || k.Type == "" || k.PublicKey == "" {
 		return KeyPair{}, fmt.Errorf("a key pair needs a user, a name, a type and a public key: %w", ErrInvalid)
 	}
-	now := timeIn(s.now())
+	now := timeIn(db.now())
 	k.CreatedAt = timeOut(now)
-	err := s.write(ctx, "creating a key pair of user "+k.UserID, func(tx *sql.Tx) error {
+	err := db.write(ctx, "creating a key pair of user "+k.UserID, func(tx *sql.Tx) error {
 		if check != nil {
 			has, _, err := sqldb.One(ctx, tx, sqldb.Value[int64],
 				"SELECT COUNT(*) FROM key_pairs WHERE user_id = ?", k.UserID)
@@ -80,7 +80,7 @@ func (s *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64)
 		case found:
 			return fmt.Errorf("key pair %q of user %s: %w", k.Name, k.UserID, ErrExists)
 		}
-		k.ID, err = s.kit.Dialect.Insert(ctx, tx,
+		k.ID, err = db.kit.Dialect.Insert(ctx, tx,
 			"INSERT INTO key_pairs (user_id, name, type, fingerprint, public_key, created_at) VALUES (?, ?, "+
 				"?, ?, ?, ?)",
 			k.UserID, k.Name, k.Type, k.Fingerprint, k.PublicKey, now)
@@ -93,8 +93,8 @@ func (s *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64)
 }
 
 // DeleteKeyPair implements [Store].
-func (s *DB) DeleteKeyPair(ctx context.Context, userID, name string) error {
-	return s.write(ctx, "deleting a key pair of user "+userID, func(tx *sql.Tx) error {
+func (db *DB) DeleteKeyPair(ctx context.Context, userID, name string) error {
+	return db.write(ctx, "deleting a key pair of user "+userID, func(tx *sql.Tx) error {
 		n, err := sqldb.Exec(ctx, tx, "DELETE FROM key_pairs WHERE user_id = ? AND name = ?", userID, name)
 		if err == nil && n == 0 {
 			err = notFound("key pair %q of user %s", name, userID)

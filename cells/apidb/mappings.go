@@ -38,19 +38,19 @@ func scanMapping(row sqldb.Row) (m Mapping, err error) {
 }
 
 // Mapping implements [Store]. Cost: two look-ups.
-func (s *DB) Mapping(ctx context.Context, uuid string) (Mapping, error) {
-	m, found, err := sqldb.One(ctx, s.kit.Reader, scanMapping, mappings+"WHERE m.instance_uuid = ?", uuid)
+func (db *DB) Mapping(ctx context.Context, uuid string) (Mapping, error) {
+	m, found, err := sqldb.One(ctx, db.kit.Reader, scanMapping, mappings+"WHERE m.instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the mapping of server %s", uuid)
 	}
-	return m, s.failed(ctx, "reading the mapping of server "+uuid, err)
+	return m, db.failed(ctx, "reading the mapping of server "+uuid, err)
 }
 
 // MappingsOf implements [Store]. Cost: two look-ups for each server, in one question.
-func (s *DB) MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error) {
-	found, err := sqldb.All(ctx, s.kit.Reader, scanMapping, mappingsOf(s.kit.Dialect), sqldb.List(uuids))
+func (db *DB) MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error) {
+	found, err := sqldb.All(ctx, db.kit.Reader, scanMapping, mappingsOf(db.kit.Dialect), sqldb.List(uuids))
 	if err != nil {
-		return nil, s.failed(ctx, "reading mappings", err)
+		return nil, db.failed(ctx, "reading mappings", err)
 	}
 	out := make(map[string]Mapping, len(found))
 	for _, m := range found {
@@ -64,17 +64,17 @@ func (s *DB) MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping
 // Cost: the living ones of each cell are read in the order of an index, page by page, and merged,
 // so that it is the answer and a page for each cell, however many rows there are. Without Living,
 // all mappings of the cells (and project) are sorted.
-func (s *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err error) {
-	err = s.read(ctx, "listing mappings", func(tx *sql.Tx) error {
+func (db *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err error) {
+	err = db.read(ctx, "listing mappings", func(tx *sql.Tx) error {
 		cells, err := sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings")
 		if f.CellUUIDs != nil {
 			cells, err = sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings WHERE uuid IN ("+
-				s.kit.Dialect.Texts+")", sqldb.List(f.CellUUIDs))
+				db.kit.Dialect.Texts+")", sqldb.List(f.CellUUIDs))
 		}
 		if err != nil {
 			return err
 		}
-		out, err = s.mergePages(ctx, tx, f, cells)
+		out, err = db.mergePages(ctx, tx, f, cells)
 		return err
 	})
 	return out, err
@@ -141,9 +141,9 @@ func (p page) queryAfter(last *Mapping) (query string, args []any) {
 }
 
 // mergePages reads the cells' mappings side by side.
-func (s *DB) mergePages(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (out []Mapping, err error) {
+func (db *DB) mergePages(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (out []Mapping, err error) {
 	var open streams
-	for _, p := range pages(s.kit.Dialect, f, cells) {
+	for _, p := range pages(db.kit.Dialect, f, cells) {
 		st := &stream{page: p, more: true}
 		more, err := st.advance(ctx, tx)
 		if err != nil {
@@ -218,9 +218,9 @@ func (s *streams) Pop() any {
 }
 
 // MappingsAfter implements [Store]. Cost: the answer, in the order of an index.
-func (s *DB) MappingsAfter(ctx context.Context, cellUUID string, afterID int64, limit int) ([]Mapping, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, scanMapping, mappingsAfter, cellUUID, afterID, limitOf(limit))
-	return out, s.failed(ctx, "paging through the mappings of cell "+cellUUID, err)
+func (db *DB) MappingsAfter(ctx context.Context, cellUUID string, afterID int64, limit int) ([]Mapping, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, scanMapping, mappingsAfter, cellUUID, afterID, limitOf(limit))
+	return out, db.failed(ctx, "paging through the mappings of cell "+cellUUID, err)
 }
 
 const (
@@ -236,7 +236,7 @@ const (
 
 // SetQueued implements [Store]. Rows that say so already are left alone. Cost: one fsync, and a
 // look-up for each server.
-func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
+func (db *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 	if len(queued) == 0 {
 		return nil
 	}
@@ -244,8 +244,8 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 	for _, uuid := range slices.Sorted(maps.Keys(queued)) {
 		sides[queued[uuid]] = append(sides[queued[uuid]], uuid)
 	}
-	return s.write(ctx, "setting queued_for_delete", func(tx *sql.Tx) error {
-		at := timeIn(s.now())
+	return db.write(ctx, "setting queued_for_delete", func(tx *sql.Tx) error {
+		at := timeIn(db.now())
 		for q, uuids := range sides {
 			for some := range slices.Chunk(uuids, batch) {
 				args := []any{q, at, q}
@@ -272,44 +272,44 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 
 // ProjectCells implements [Store]: those with mappings of deleted servers as well, in the order of
 // Cells. Cost: one look-up for each cell.
-func (s *DB) ProjectCells(ctx context.Context, projectID string) ([]string, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], projectCells, projectID)
-	return out, s.failed(ctx, "listing the cells of project "+projectID, err)
+func (db *DB) ProjectCells(ctx context.Context, projectID string) ([]string, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, sqldb.Value[string], projectCells, projectID)
+	return out, db.failed(ctx, "listing the cells of project "+projectID, err)
 }
 
 // Unmigrated implements [Store], oldest first. Cost: the answer, in the order of an index.
-func (s *DB) Unmigrated(ctx context.Context, cellUUID string, limit int) ([]Mapping, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, scanMapping, unmigrated, cellUUID, limitOf(limit))
-	return out, s.failed(ctx, "listing what is not migrated of cell "+cellUUID, err)
+func (db *DB) Unmigrated(ctx context.Context, cellUUID string, limit int) ([]Mapping, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, scanMapping, unmigrated, cellUUID, limitOf(limit))
+	return out, db.failed(ctx, "listing what is not migrated of cell "+cellUUID, err)
 }
 
 // UnmigratedCells implements [Store], in the order of Cells. Cost: one look-up for each cell.
-func (s *DB) UnmigratedCells(ctx context.Context) ([]string, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], unmigratedCells)
-	return out, s.failed(ctx, "listing cells with mappings that are not migrated", err)
+func (db *DB) UnmigratedCells(ctx context.Context) ([]string, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, sqldb.Value[string], unmigratedCells)
+	return out, db.failed(ctx, "listing cells with mappings that are not migrated", err)
 }
 
 // readSpec reads the specification of a server. In those of older programs its uuid has another
 // name.
-func (s *DB) readSpec(uuid, text string) (spec RequestSpec, err error) {
+func (db *DB) readSpec(uuid, text string) (spec RequestSpec, err error) {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return spec, s.damaged("the specification of server "+uuid, err)
+		return spec, db.damaged("the specification of server "+uuid, err)
 	}
 	spec.UUID = uuid
 	return spec, nil
 }
 
 // RequestSpec implements [Store]. Cost: one look-up.
-func (s *DB) RequestSpec(ctx context.Context, uuid string) (RequestSpec, error) {
-	spec, found, err := sqldb.One(ctx, s.kit.Reader, func(row sqldb.Row) (RequestSpec, error) {
+func (db *DB) RequestSpec(ctx context.Context, uuid string) (RequestSpec, error) {
+	spec, found, err := sqldb.One(ctx, db.kit.Reader, func(row sqldb.Row) (RequestSpec, error) {
 		var text string
 		if err := row.Scan(&text); err != nil {
 			return RequestSpec{}, err
 		}
-		return s.readSpec(uuid, text)
+		return db.readSpec(uuid, text)
 	}, "SELECT spec FROM request_specs WHERE instance_uuid = ?", uuid)
 	if err == nil && !found {
 		err = notFound("the specification of server %s", uuid)
 	}
-	return spec, s.failed(ctx, "reading the specification of server "+uuid, err)
+	return spec, db.failed(ctx, "reading the specification of server "+uuid, err)
 }

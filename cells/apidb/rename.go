@@ -74,8 +74,8 @@ func mappedTo(ctx context.Context, tx *sql.Tx, host string) (string, error) {
 }
 
 // BeginRename implements [Store]. Cost: the names of all hosts, read, and one fsync.
-func (s *DB) BeginRename(ctx context.Context, r HostRename) error {
-	return s.write(ctx, "beginning to rename host "+r.From, func(tx *sql.Tx) error {
+func (db *DB) BeginRename(ctx context.Context, r HostRename) error {
+	return db.write(ctx, "beginning to rename host "+r.From, func(tx *sql.Tx) error {
 		cell, err := mappedTo(ctx, tx, r.From)
 		switch {
 		case err != nil:
@@ -102,22 +102,22 @@ func (s *DB) BeginRename(ctx context.Context, r HostRename) error {
 				"a host %s had certificates, which stay refused, and host %s has none; choose another name: %w", r.To,
 				r.From, ErrInUse)
 		}
-		if err := s.freeName(ctx, tx, r, to); err != nil {
+		if err := db.freeName(ctx, tx, r, to); err != nil {
 			return err
 		}
-		now := s.now()
+		now := db.now()
 		to.CellUUID, to.State, to.Reason, to.CreatedBy, to.CreatedAt, to.EvictedAt = r.CellUUID, Evicted,
 			fmt.Sprintf(renamingFrom, r.From), r.By, now, now
 		if err := to.valid(); err != nil {
 			return err
 		}
-		return putEnrolment(ctx, tx, s.kit.Dialect, to)
+		return putEnrolment(ctx, tx, db.kit.Dialect, to)
 	})
 }
 
 // freeName refuses a name that is, or could be in the way of, that of another host, and a second
 // new name of a host.
-func (s *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolment) error {
+func (db *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolment) error {
 	other, begun, err := sqldb.One(ctx, tx, sqldb.Value[string],
 		"SELECT host FROM enrolments WHERE state = ? AND reason = ?", string(Evicted),
 		fmt.Sprintf(renamingFrom, r.From))
@@ -161,8 +161,8 @@ func (s *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolmen
 }
 
 // FinishRename implements [Store]. Cost: a few rows for each node and aggregate of the host.
-func (s *DB) FinishRename(ctx context.Context, r HostRename) (to Enrolment, err error) {
-	err = s.write(ctx, "renaming host "+r.From, func(tx *sql.Tx) error {
+func (db *DB) FinishRename(ctx context.Context, r HostRename) (to Enrolment, err error) {
+	err = db.write(ctx, "renaming host "+r.From, func(tx *sql.Tx) error {
 		if to, err = enrolmentOf(ctx, tx, r.To); err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (s *DB) FinishRename(ctx context.Context, r HostRename) (to Enrolment, err 
 				"host %s was evicted meanwhile; if it may come back, invite it first (cells manage add-host %s "+
 					"--again): %w", r.From, r.From, ErrInUse)
 		}
-		if err := s.renameEnrolment(ctx, tx, r, from, to); err != nil {
+		if err := db.renameEnrolment(ctx, tx, r, from, to); err != nil {
 			return err
 		}
 		if err := renameMappings(ctx, tx, r); err != nil {
@@ -195,8 +195,8 @@ func (s *DB) FinishRename(ctx context.Context, r HostRename) (to Enrolment, err 
 
 // renameEnrolment gives the enrolment of a host, if it has one, another name; then the host needs a
 // new certificate. The old name is evicted.
-func (s *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, from, to Enrolment) error {
-	now := s.now()
+func (db *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, from, to Enrolment) error {
+	now := db.now()
 	enrolled := from.State == Enrolled || from.State == Invited
 	next := Enrolment{Host: r.To}
 	if enrolled {
@@ -229,13 +229,13 @@ func (s *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, from
 			}
 		}
 	}
-	if err := putEnrolment(ctx, tx, s.kit.Dialect, from); err != nil || !enrolled {
+	if err := putEnrolment(ctx, tx, db.kit.Dialect, from); err != nil || !enrolled {
 		return err
 	}
 	if err := next.valid(); err != nil {
 		return err
 	}
-	if err := putEnrolment(ctx, tx, s.kit.Dialect, next); err != nil || len(next.Nodes) == 0 {
+	if err := putEnrolment(ctx, tx, db.kit.Dialect, next); err != nil || len(next.Nodes) == 0 {
 		return err
 	}
 	rows := make([][]any, 0, len(next.Nodes))

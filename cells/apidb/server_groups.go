@@ -43,13 +43,13 @@ var ErrGroup = errors.New("no such server group")
 
 // CreateServerGroup implements [Store]. check must not use the store: it runs under the write lock,
 // in a database of servers perhaps more than once. Cost: one fsync.
-func (s *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(has int64) error) (ServerGroup, error) {
+func (db *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(has int64) error) (ServerGroup, error) {
 	if g.Name == "" || g.ProjectID == "" || g.Policy == "" {
 		return ServerGroup{}, fmt.Errorf("a server group needs a name, a project and a policy: %w", ErrInvalid)
 	}
-	now := timeIn(s.now())
+	now := timeIn(db.now())
 	g.UUID, g.Members, g.CreatedAt = uuid.NewString(), []string{}, timeOut(now)
-	err := s.write(ctx, "creating server group "+g.Name, func(tx *sql.Tx) error {
+	err := db.write(ctx, "creating server group "+g.Name, func(tx *sql.Tx) error {
 		if check != nil {
 			has, err := countServerGroups(ctx, tx, g.ProjectID, "")
 			if err != nil {
@@ -60,7 +60,7 @@ func (s *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(ha
 			}
 		}
 		var err error
-		g.ID, err = s.kit.Dialect.Insert(ctx, tx,
+		g.ID, err = db.kit.Dialect.Insert(ctx, tx,
 			"INSERT INTO instance_groups (uuid, name, project_id, user_id, policy, max_server_per_host, created_at) "+
 				"VALUES (?, ?, ?, ?, ?, ?, ?)",
 			g.UUID, g.Name, g.ProjectID, g.UserID, g.Policy, g.MaxPerHost, now)
@@ -82,15 +82,15 @@ func countServerGroups(ctx context.Context, q sqldb.Querier, projectID, userID s
 }
 
 // CountServerGroups implements [Store].
-func (s *DB) CountServerGroups(ctx context.Context, projectID, userID string) (int64, error) {
-	n, err := countServerGroups(ctx, s.kit.Reader, projectID, userID)
-	return n, s.failed(ctx, "counting the server groups of project "+projectID, err)
+func (db *DB) CountServerGroups(ctx context.Context, projectID, userID string) (int64, error) {
+	n, err := countServerGroups(ctx, db.kit.Reader, projectID, userID)
+	return n, db.failed(ctx, "counting the server groups of project "+projectID, err)
 }
 
 // ServerGroups implements [Store]. Cost: the groups, and a look-up for each member.
-func (s *DB) ServerGroups(ctx context.Context, projectID string) (all []ServerGroup, err error) {
+func (db *DB) ServerGroups(ctx context.Context, projectID string) (all []ServerGroup, err error) {
 	const op = "listing the server groups"
-	err = s.read(ctx, op, func(tx *sql.Tx) (err error) {
+	err = db.read(ctx, op, func(tx *sql.Tx) (err error) {
 		if projectID == "" {
 			all, err = serverGroups(ctx, tx, "")
 		} else {
@@ -98,23 +98,23 @@ func (s *DB) ServerGroups(ctx context.Context, projectID string) (all []ServerGr
 		}
 		return err
 	})
-	return all, s.failed(ctx, op, err)
+	return all, db.failed(ctx, op, err)
 }
 
 // ServerGroup implements [Store].
-func (s *DB) ServerGroup(ctx context.Context, uuid string) (ServerGroup, error) {
-	return s.oneGroup(ctx, "server group "+uuid, " WHERE g.uuid = ?", uuid)
+func (db *DB) ServerGroup(ctx context.Context, uuid string) (ServerGroup, error) {
+	return db.oneGroup(ctx, "server group "+uuid, " WHERE g.uuid = ?", uuid)
 }
 
 // ServerGroupOf implements [Store].
-func (s *DB) ServerGroupOf(ctx context.Context, server string) (ServerGroup, error) {
-	return s.oneGroup(ctx, "the server group of server "+
+func (db *DB) ServerGroupOf(ctx context.Context, server string) (ServerGroup, error) {
+	return db.oneGroup(ctx, "the server group of server "+
 		server, " WHERE g.id = (SELECT group_id FROM instance_group_member WHERE instance_uuid = ?)", server)
 }
 
-func (s *DB) oneGroup(ctx context.Context, what, where, value string) (g ServerGroup, err error) {
+func (db *DB) oneGroup(ctx context.Context, what, where, value string) (g ServerGroup, err error) {
 	op := "reading " + what
-	err = s.read(ctx, op, func(tx *sql.Tx) error {
+	err = db.read(ctx, op, func(tx *sql.Tx) error {
 		found, err := serverGroups(ctx, tx, where, value)
 		if err == nil && len(found) == 0 {
 			err = notFound("%s", what)
@@ -124,7 +124,7 @@ func (s *DB) oneGroup(ctx context.Context, what, where, value string) (g ServerG
 		}
 		return err
 	})
-	return g, s.failed(ctx, op, err)
+	return g, db.failed(ctx, op, err)
 }
 
 // serverGroups are those that a condition on table g holds for, by id.
@@ -160,8 +160,8 @@ const livingMembers = `SELECT i.group_id, i.instance_uuid FROM instance_groups g
 	JOIN instance_mappings m ON m.instance_uuid = i.instance_uuid AND (m.queued_for_delete IS NULL OR m.queued_for_delete = 0)`
 
 // DeleteServerGroup implements [Store]. Its members stay.
-func (s *DB) DeleteServerGroup(ctx context.Context, uuid string) error {
-	return s.write(ctx, "deleting server group "+uuid, func(tx *sql.Tx) error {
+func (db *DB) DeleteServerGroup(ctx context.Context, uuid string) error {
+	return db.write(ctx, "deleting server group "+uuid, func(tx *sql.Tx) error {
 		n, err := sqldb.Exec(ctx, tx, "DELETE FROM instance_groups WHERE uuid = ?", uuid)
 		if err == nil && n == 0 {
 			err = notFound("server group %s", uuid)

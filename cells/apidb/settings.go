@@ -31,15 +31,15 @@ func countLiving(d *sqldb.Dialect, ofUser, inCells bool) string {
 // CountProject implements [Store]. A server without a specification counts as an instance without
 // cores and RAM. Cost: two look-ups in indices for each living server of the project (in the
 // cells), about 2 µs.
-func (s *DB) CountProject(ctx context.Context, projectID, userID string, cellUUIDs []string) (Counts, error) {
-	c, err := s.countProject(ctx, s.kit.Reader, projectID, userID, cellUUIDs)
-	return c, s.failed(ctx, "counting what project "+projectID+" has", err)
+func (db *DB) CountProject(ctx context.Context, projectID, userID string, cellUUIDs []string) (Counts, error) {
+	c, err := db.countProject(ctx, db.kit.Reader, projectID, userID, cellUUIDs)
+	return c, db.failed(ctx, "counting what project "+projectID+" has", err)
 }
 
-func (s *DB) countProject(
+func (db *DB) countProject(
 	ctx context.Context, q sqldb.Querier, projectID, userID string, cellUUIDs []string,
 ) (c Counts, err error) {
-	query, args := countLiving(s.kit.Dialect, userID != "", cellUUIDs != nil), []any{projectID}
+	query, args := countLiving(db.kit.Dialect, userID != "", cellUUIDs != nil), []any{projectID}
 	if userID != "" {
 		args = append(args, userID)
 	}
@@ -51,17 +51,17 @@ func (s *DB) countProject(
 }
 
 // Quotas implements [Store]; it is never nil.
-func (s *DB) Quotas(ctx context.Context, projectID string) (QuotaSet, error) {
+func (db *DB) Quotas(ctx context.Context, projectID string) (QuotaSet, error) {
 	type limit struct {
 		resource string
 		value    int64
 	}
-	limits, err := sqldb.All(ctx, s.kit.Reader, func(row sqldb.Row) (l limit, err error) {
+	limits, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (l limit, err error) {
 		err = row.Scan(&l.resource, &l.value)
 		return l, err
 	}, "SELECT resource, hard_limit FROM quotas WHERE project_id = ?", projectID)
 	if err != nil {
-		return nil, s.failed(ctx, "reading the quotas of project "+projectID, err)
+		return nil, db.failed(ctx, "reading the quotas of project "+projectID, err)
 	}
 	out := QuotaSet{}
 	for _, l := range limits {
@@ -71,16 +71,16 @@ func (s *DB) Quotas(ctx context.Context, projectID string) (QuotaSet, error) {
 }
 
 // SetQuotas implements [Store]. [ErrInvalid] for a limit below -1.
-func (s *DB) SetQuotas(ctx context.Context, projectID string, q QuotaSet) error {
+func (db *DB) SetQuotas(ctx context.Context, projectID string, q QuotaSet) error {
 	for resource, limit := range q {
 		if resource == "" || limit < -1 {
 			return fmt.Errorf("a limit of %d for %q; -1 means unlimited: %w", limit, resource, ErrInvalid)
 		}
 	}
-	return s.write(ctx, "setting the quotas of project "+projectID, func(tx *sql.Tx) error {
+	return db.write(ctx, "setting the quotas of project "+projectID, func(tx *sql.Tx) error {
 		for resource, limit := range q {
 			if _, err := sqldb.Exec(ctx, tx, `INSERT INTO quotas (project_id, resource, hard_limit) VALUES (?, ?, ?)`+
-				s.kit.Dialect.Upsert("project_id, resource", "hard_limit"), projectID, resource, limit); err != nil {
+				db.kit.Dialect.Upsert("project_id, resource", "hard_limit"), projectID, resource, limit); err != nil {
 				return err
 			}
 		}
@@ -89,43 +89,43 @@ func (s *DB) SetQuotas(ctx context.Context, projectID string, q QuotaSet) error 
 }
 
 // DeleteQuotas implements [Store].
-func (s *DB) DeleteQuotas(ctx context.Context, projectID string) error {
-	return s.execute(ctx, "removing the quotas of project "+projectID,
+func (db *DB) DeleteQuotas(ctx context.Context, projectID string) error {
+	return db.execute(ctx, "removing the quotas of project "+projectID,
 		"DELETE FROM quotas WHERE project_id = ?", projectID)
 }
 
 const flavors = "SELECT flavorid, name, vcpus, memory_mb, root_gb, ephemeral_gb, swap, rxtx_factor, is_public, " +
 	"disabled, description, extra_specs FROM flavors "
 
-func (s *DB) scanFlavor(row sqldb.Row) (f Flavor, err error) {
+func (db *DB) scanFlavor(row sqldb.Row) (f Flavor, err error) {
 	var extra string
 	if err := row.Scan(&f.ID, &f.Name, &f.VCPUs, &f.MemoryMB, &f.RootGB, &f.EphemeralGB, &f.SwapMB, &f.RxTxFactor,
 		&f.IsPublic, &f.Disabled, &f.Description, &extra); err != nil {
 		return f, err
 	}
 	if err := json.Unmarshal([]byte(extra), &f.ExtraSpecs); err != nil {
-		return f, s.damaged("flavor "+f.ID, err)
+		return f, db.damaged("flavor "+f.ID, err)
 	}
 	return f, nil
 }
 
 // Flavors implements [Store]. Cost: the table of flavors, read.
-func (s *DB) Flavors(ctx context.Context) ([]Flavor, error) {
-	out, err := sqldb.All(ctx, s.kit.Reader, s.scanFlavor, flavors+"ORDER BY flavorid")
-	return out, s.failed(ctx, "listing the flavors", err)
+func (db *DB) Flavors(ctx context.Context) ([]Flavor, error) {
+	out, err := sqldb.All(ctx, db.kit.Reader, db.scanFlavor, flavors+"ORDER BY flavorid")
+	return out, db.failed(ctx, "listing the flavors", err)
 }
 
 // Flavor implements [Store]. Cost: one look-up.
-func (s *DB) Flavor(ctx context.Context, id string) (Flavor, error) {
-	f, found, err := sqldb.One(ctx, s.kit.Reader, s.scanFlavor, flavors+"WHERE flavorid = ?", id)
+func (db *DB) Flavor(ctx context.Context, id string) (Flavor, error) {
+	f, found, err := sqldb.One(ctx, db.kit.Reader, db.scanFlavor, flavors+"WHERE flavorid = ?", id)
 	if err == nil && !found {
 		err = notFound("flavor %s", id)
 	}
-	return f, s.failed(ctx, "reading flavor "+id, err)
+	return f, db.failed(ctx, "reading flavor "+id, err)
 }
 
 // CreateFlavor implements [Store].
-func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
+func (db *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 	if f.ID == "" || f.Name == "" {
 		return fmt.Errorf("a flavor needs a flavorid and a name: %w", ErrInvalid)
 	}
@@ -133,7 +133,7 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 	if err != nil {
 		return fmt.Errorf("the extra specs of flavor %s: %w", f.ID, err)
 	}
-	return s.write(ctx, "creating flavor "+f.ID, func(tx *sql.Tx) error {
+	return db.write(ctx, "creating flavor "+f.ID, func(tx *sql.Tx) error {
 		other, found, err := sqldb.One(
 			ctx,
 			tx,
@@ -168,7 +168,7 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 			f.Disabled,
 			f.Description,
 			extra,
-			timeIn(s.now()),
+			timeIn(db.now()),
 		)
 		return err
 	})
@@ -176,10 +176,10 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 
 // ChangeFlavor implements [Store]. change must not use the store: it runs under the write lock, in
 // a database of servers perhaps more than once, each time on what is there.
-func (s *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (f Flavor, err error) {
-	err = s.write(ctx, "changing flavor "+id, func(tx *sql.Tx) error {
+func (db *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) error) (f Flavor, err error) {
+	err = db.write(ctx, "changing flavor "+id, func(tx *sql.Tx) error {
 		var found bool
-		if f, found, err = sqldb.One(ctx, tx, s.scanFlavor, flavors+"WHERE flavorid = ?", id); err != nil {
+		if f, found, err = sqldb.One(ctx, tx, db.scanFlavor, flavors+"WHERE flavorid = ?", id); err != nil {
 			return err
 		}
 		if !found {
@@ -196,15 +196,15 @@ func (s *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) e
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			"UPDATE flavors SET description = ?, extra_specs = ?, updated_at = ? WHERE flavorid = ?",
-			f.Description, extra, timeIn(s.now()), id)
+			f.Description, extra, timeIn(db.now()), id)
 		return err
 	})
 	return f, err
 }
 
 // DeleteFlavor implements [Store]. [ErrNotFound].
-func (s *DB) DeleteFlavor(ctx context.Context, id string) error {
-	return s.write(ctx, "deleting flavor "+id, func(tx *sql.Tx) error {
+func (db *DB) DeleteFlavor(ctx context.Context, id string) error {
+	return db.write(ctx, "deleting flavor "+id, func(tx *sql.Tx) error {
 		n, err := sqldb.Exec(ctx, tx, "DELETE FROM flavors WHERE flavorid = ?", id)
 		if err == nil && n == 0 {
 			err = notFound("flavor %s", id)

@@ -461,7 +461,7 @@ func TestOversizedRequestIsNotSent(t *testing.T) {
 // transport carries requests in the test.
 type transport func(*http.Request) (*http.Response, error)
 
-func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

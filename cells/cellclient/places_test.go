@@ -121,4 +121,4 @@ func TestHungProcess(t *testing.T) {
 
 type roundTrip func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (rt roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return rt(r) }

@@ -35,6 +35,6 @@ func checkAbility(ctx context.Context, db sqldb.Querier, s *cellwire.Server, abi
 }
 
 // CheckAbility refuses what the host of a server cannot do.
-func (s *DB) CheckAbility(ctx context.Context, of cellwire.Server, ability string) error {
-	return s.kit.Explain(ctx, "reading the abilities of a node from", checkAbility(ctx, s.kit.Reader, &of, ability))
+func (d *DB) CheckAbility(ctx context.Context, of cellwire.Server, ability string) error {
+	return d.kit.Explain(ctx, "reading the abilities of a node from", checkAbility(ctx, d.kit.Reader, &of, ability))
 }

@@ -173,9 +173,9 @@ func (w *writing) writeOutcomes(ctx context.Context, o *serverstate.Outcomes, no
 }
 
 // Actions are those of a server.
-func (s *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsAnswer, err error) {
+func (d *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsAnswer, err error) {
 	answer.Actions = []cellwire.Action{}
-	err = s.read(ctx, "reading the actions of a server from", func(db sqldb.Querier) error {
+	err = d.read(ctx, "reading the actions of a server from", func(db sqldb.Querier) error {
 		deleted, found, err := sqldb.One(ctx, db,
 			sqldb.Value[bool], "SELECT gone = 2 FROM instances WHERE uuid = ?", uuid)
 		switch {

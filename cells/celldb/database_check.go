@@ -32,42 +32,42 @@ var began = time.Now()
 // Check reports whether the database is whole: it is the one that was opened, and has all tables
 // and columns of the schema. It reads one row, and the schema only after that was changed, by
 // whichever process; on servers every wholeFor.
-func (s *DB) Check(ctx context.Context) error {
+func (d *DB) Check(ctx context.Context) error {
 	const op = "checking"
 	var info Info
 	var version int64
 	query, into := "SELECT name, epoch FROM cell", []any{&info.Name, &info.Epoch}
-	if !s.engine.Shared() {
+	if !d.engine.Shared() {
 		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v",
 			append(into, &version)
 	}
 	now := time.Since(began).Nanoseconds() + 1
-	err := s.checks.QueryRowContext(ctx, query).Scan(into...)
-	switch at := s.whole.at.Load(); {
+	err := d.checks.QueryRowContext(ctx, query).Scan(into...)
+	switch at := d.whole.at.Load(); {
 	case err != nil:
-		return s.kit.Explain(ctx, op, err)
-	case info != s.info:
+		return d.kit.Explain(ctx, op, err)
+	case info != d.info:
 		return fmt.Errorf("%w: %s %s: it was replaced by another database while the cell ran; restart the cell",
-			ErrUnavailable, op, s.kit.Path())
-	case at != 0 && version == s.whole.version.Load() && (!s.engine.Shared() || now-at < wholeFor.Nanoseconds()):
+			ErrUnavailable, op, d.kit.Path())
+	case at != 0 && version == d.whole.version.Load() && (!d.engine.Shared() || now-at < wholeFor.Nanoseconds()):
 		return nil
 	}
 	want, err := expected()
 	if err != nil {
 		return err
 	}
-	has, err := s.engine.has(ctx, s.checks)
+	has, err := d.engine.has(ctx, d.checks)
 	if err != nil {
-		return s.kit.Explain(ctx, op, err)
+		return d.kit.Explain(ctx, op, err)
 	}
-	for _, c := range slices.Concat(want, s.engine.columns) {
+	for _, c := range slices.Concat(want, d.engine.columns) {
 		if !has[c] {
 			return fmt.Errorf("%w: %s %s: it has no column %s of the table %s; stop the cell and restore a backup",
-				ErrUnavailable, op, s.kit.Path(), c.name, c.table)
+				ErrUnavailable, op, d.kit.Path(), c.name, c.table)
 		}
 	}
-	s.whole.version.Store(version)
-	s.whole.at.Store(now)
+	d.whole.version.Store(version)
+	d.whole.at.Store(now)
 	return nil
 }
 

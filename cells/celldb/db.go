@@ -86,19 +86,19 @@ func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	return s, nil
 }
 
-func (s *DB) open(ctx context.Context, name string) (err error) {
-	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT name, epoch FROM cell").
-		Scan(&s.info.Name, &s.info.Epoch); err != nil {
+func (d *DB) open(ctx context.Context, name string) (err error) {
+	if err := d.kit.Reader.QueryRowContext(ctx, "SELECT name, epoch FROM cell").
+		Scan(&d.info.Name, &d.info.Epoch); err != nil {
 		return err
 	}
-	if s.info.Name != name {
+	if d.info.Name != name {
 		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name",
-			ErrName, s.kit.Path(), s.info.Name, name)
+			ErrName, d.kit.Path(), d.info.Name, name)
 	}
-	if s.beating, err = s.kit.Connect("synchronous(NORMAL)"); err != nil {
+	if d.beating, err = d.kit.Connect("synchronous(NORMAL)"); err != nil {
 		return err
 	}
-	s.checks, err = s.kit.Connect("query_only(1)")
+	d.checks, err = d.kit.Connect("query_only(1)")
 	return err
 }
 
@@ -164,35 +164,35 @@ func classifyError(kind error) error {
 }
 
 // Shared says that other processes may have the database as well.
-func (s *DB) Shared() bool { return s.engine.Shared() }
+func (d *DB) Shared() bool { return d.engine.Shared() }
 
 // Address is the file of the database, or its address without a password.
-func (s *DB) Address() string { return s.kit.Path() }
+func (d *DB) Address() string { return d.kit.Path() }
 
 // Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
-func (s *DB) Problem() error { return s.kit.Problem() }
+func (d *DB) Problem() error { return d.kit.Problem() }
 
 // ServeBackup answers a request with a consistent copy of the database, if that is a file.
-func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
-	if s.engine.Shared() {
-		http.Error(w, s.kit.Path()+
+func (d *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
+	if d.engine.Shared() {
+		http.Error(w, d.kit.Path()+
 			" is on database servers: copy it with cells backup, which needs no process of the cell",
 			http.StatusNotImplemented)
 		return
 	}
-	s.kit.ServeBackup(w, r)
+	d.kit.ServeBackup(w, r)
 }
 
 // AnswersAt notes the admin socket of the process beside the database.
-func (s *DB) AnswersAt(socket string) { s.kit.AnswersAt(socket) }
+func (d *DB) AnswersAt(socket string) { d.kit.AnswersAt(socket) }
 
 // SchemaVersion is how many schema steps the database has had, and how many this program knows.
-func (s *DB) SchemaVersion(context.Context) (has, knows int, err error) {
-	_, has = s.kit.Steps()
+func (d *DB) SchemaVersion(context.Context) (has, knows int, err error) {
+	_, has = d.kit.Steps()
 	return has, schema("").Newest(), nil
 }
 
 // Close closes the database. Nothing may use it any more.
-func (s *DB) Close() error {
-	return s.kit.Close()
+func (d *DB) Close() error {
+	return d.kit.Close()
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // Execute runs statements on the database of the store, whatever they change there.
-func (s *DB) Execute(ctx context.Context, statements ...string) error {
+func (d *DB) Execute(ctx context.Context, statements ...string) error {
 	for _, statement := range statements {
-		if _, err := s.kit.Writer.ExecContext(ctx, statement); err != nil {
+		if _, err := d.kit.Writer.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}
@@ -21,11 +21,11 @@ func (s *DB) Execute(ctx context.Context, statements ...string) error {
 }
 
 // LookAgain has the next Check look at the tables.
-func (s *DB) LookAgain() { s.whole.at.Store(0) }
+func (d *DB) LookAgain() { d.whole.at.Store(0) }
 
 // Fill writes rows as they are, many at a time.
-func (s *DB) Fill(ctx context.Context, records []*serverstate.Record) error {
-	return s.write(ctx, "filling", func(tx *writing) error {
+func (d *DB) Fill(ctx context.Context, records []*serverstate.Record) error {
+	return d.write(ctx, "filling", func(tx *writing) error {
 		row := insertRecord[strings.LastIndex(insertRecord, "("):]
 		for part := range slices.Chunk(records, 700/len(recordColumns)) {
 			var args []any
@@ -45,12 +45,12 @@ func (s *DB) Fill(ctx context.Context, records []*serverstate.Record) error {
 }
 
 // Analyze has the engine count what its tables have.
-func (s *DB) Analyze(ctx context.Context) error {
-	switch s.engine.Name {
+func (d *DB) Analyze(ctx context.Context) error {
+	switch d.engine.Name {
 	case "mysql":
-		return s.Execute(ctx, "ANALYZE TABLE instances, services, compute_nodes")
+		return d.Execute(ctx, "ANALYZE TABLE instances, services, compute_nodes")
 	case "postgres":
-		return s.Execute(ctx, "VACUUM ANALYZE")
+		return d.Execute(ctx, "VACUUM ANALYZE")
 	}
 	return nil
 }

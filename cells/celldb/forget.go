@@ -13,10 +13,10 @@ import (
 const maxForgotten = 1000
 
 // ForgottenNodes are those that the cell forgets as soon as the compute API has, by uuid.
-func (s *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
-	list, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string],
+func (d *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
+	list, err := sqldb.All(ctx, d.kit.Reader, sqldb.Value[string],
 		"SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
-	return list, s.kit.Explain(ctx, "reading forgotten nodes from", err)
+	return list, d.kit.Explain(ctx, "reading forgotten nodes from", err)
 }
 
 // absentNodes are those that a pass looks at. Programs of before wrote neither absent_at nor
@@ -35,13 +35,13 @@ const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services 
 // that have no servers, and claims of hosts that do not report. One that is in the API database
 // stays until the compute API has forgotten it. n is how many rows were changed: one pass looks at
 // a bounded number.
-func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
+func (d *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 	type node struct {
 		uuid, host, name string
 		mapped, present  bool
 		absentAt         int64
 	}
-	now, until := m.Now.UnixMicro(), m.Now.Add(-s.forget).UnixMicro()
+	now, until := m.Now.UnixMicro(), m.Now.Add(-d.forget).UnixMicro()
 	scan := func(row sqldb.Row) (o node, err error) {
 		err = row.Scan(&o.uuid, &o.host, &o.name, &o.mapped, &o.absentAt, &o.present)
 		return o, err
@@ -51,15 +51,15 @@ func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 		return o, err
 	}
 	const op = "forgetting nodes in"
-	absent, err := sqldb.All(ctx, s.kit.Reader, scan, absentNodes, until, maxForgotten)
+	absent, err := sqldb.All(ctx, d.kit.Reader, scan, absentNodes, until, maxForgotten)
 	if err != nil {
-		return 0, s.kit.Explain(ctx, op, err)
+		return 0, d.kit.Explain(ctx, op, err)
 	}
-	claims, err := sqldb.All(ctx, s.kit.Reader, scanClaim, deadClaims, until, maxForgotten)
+	claims, err := sqldb.All(ctx, d.kit.Reader, scanClaim, deadClaims, until, maxForgotten)
 	if err != nil || len(absent)+len(claims) == 0 {
-		return 0, s.kit.Explain(ctx, op, err)
+		return 0, d.kit.Explain(ctx, op, err)
 	}
-	err = s.write(ctx, op, func(tx *writing) error {
+	err = d.write(ctx, op, func(tx *writing) error {
 		n = 0
 		for _, o := range absent {
 			query, args := "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0 AND absent_at = 0",
@@ -70,7 +70,7 @@ func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 					[]any{o.uuid}
 			case o.absentAt > 0:
 				var used bool
-				if err := tx.QueryRowContext(ctx, s.engine.usedNode(), o.host, o.uuid, o.name, o.host, o.uuid, o.name,
+				if err := tx.QueryRowContext(ctx, d.engine.usedNode(), o.host, o.uuid, o.name, o.host, o.uuid, o.name,
 					o.uuid, o.uuid).Scan(&used); err != nil {
 					return err
 				}
@@ -127,12 +127,12 @@ type NodeCounts struct {
 }
 
 // CountNodes counts nodes for metrics.
-func (s *DB) CountNodes(ctx context.Context) (c NodeCounts, err error) {
-	err = s.kit.Reader.QueryRowContext(ctx,
+func (d *DB) CountNodes(ctx context.Context) (c NodeCounts, err error) {
+	err = d.kit.Reader.QueryRowContext(ctx,
 		"SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE "+
 			"present = 0), (SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").
 		Scan(&c.Present, &c.Absent, &c.Claimed, &c.Unused)
-	return c, s.kit.Explain(ctx, "counting nodes in", err)
+	return c, d.kit.Explain(ctx, "counting nodes in", err)
 }
 
 // defaultForget is how long nodes are kept that their hosts do not report.

@@ -73,7 +73,7 @@ const noteHeartbeats = "UPDATE services SET last_seen_up = ?, updated_at = ? WHE
 
 // noteHeartbeats writes that hosts live. On a file it does not wait for the disk; on servers it
 // does not wait for other writers: it changes nothing that they read.
-func (s *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error {
+func (d *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error {
 	const op = "noting heartbeats in"
 	slices.Sort(hosts) // so that two processes do not wait for each other
 	hosts = slices.Compact(hosts)
@@ -82,10 +82,10 @@ func (s *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error
 		query := noteHeartbeats + parameters
 		args = append([]any{at, at}, args...)
 		var err error
-		if s.engine.Shared() {
-			err = s.kit.Repeatable(ctx, s.beating, op, query, args...)
+		if d.engine.Shared() {
+			err = d.kit.Repeatable(ctx, d.beating, op, query, args...)
 		} else {
-			err = s.transaction(ctx, s.beating, op, func(tx *sql.Tx) error {
+			err = d.transaction(ctx, d.beating, op, func(tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, query, args...)
 				return err
 			})

@@ -52,9 +52,9 @@ func readService(ctx context.Context, db sqldb.Querier, uuid string, m Moment) (
 }
 
 // Services are those of all hosts.
-func (s *DB) Services(ctx context.Context, m Moment) ([]cellwire.Service, error) {
-	list, err := services(ctx, s.kit.Reader, m)
-	return list, s.kit.Explain(ctx, "reading services from", err)
+func (d *DB) Services(ctx context.Context, m Moment) ([]cellwire.Service, error) {
+	list, err := services(ctx, d.kit.Reader, m)
+	return list, d.kit.Explain(ctx, "reading services from", err)
 }
 
 func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Service, error) {
@@ -88,8 +88,8 @@ const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_m
 	"= 0 AND gone = 0 AND project_id = ?"
 
 // Discovery is what a boot asks. The project's usage comes from an index of just that.
-func (s *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer cellwire.Discovery, err error) {
-	err = s.read(ctx, "surveying", func(db sqldb.Querier) error {
+func (d *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer cellwire.Discovery, err error) {
+	err = d.read(ctx, "surveying", func(db sqldb.Querier) error {
 		if answer.Usage, err = usage(ctx, db, projectID); err != nil {
 			return err
 		}
@@ -103,9 +103,9 @@ func (s *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer 
 }
 
 // Usage is what a project has, whatever hosts there are.
-func (s *DB) Usage(ctx context.Context, projectID string) (cellwire.Usage, error) {
-	u, err := usage(ctx, s.kit.Reader, projectID)
-	return u, s.kit.Explain(ctx, "reading a project's usage from", err)
+func (d *DB) Usage(ctx context.Context, projectID string) (cellwire.Usage, error) {
+	u, err := usage(ctx, d.kit.Reader, projectID)
+	return u, d.kit.Explain(ctx, "reading a project's usage from", err)
 }
 
 func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.Usage, err error) {
@@ -120,10 +120,10 @@ func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.
 const maxReason = 255
 
 // PatchService changes a service. The reason goes when it is enabled.
-func (s *DB) PatchService(
+func (d *DB) PatchService(
 	ctx context.Context, id string, p cellwire.ServicePatch, m Moment,
 ) (service cellwire.Service, err error) {
-	err = s.write(ctx, "changing a service in", func(tx *writing) error {
+	err = d.write(ctx, "changing a service in", func(tx *writing) error {
 		before, err := readService(ctx, tx, id, m)
 		if err != nil {
 			return err
@@ -171,13 +171,13 @@ func (s *DB) PatchService(
 
 // DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it
 // ever comes back.
-func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
-	err = s.write(ctx, "deleting a service from", func(tx *writing) (err error) {
+func (d *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
+	err = d.write(ctx, "deleting a service from", func(tx *writing) (err error) {
 		if service, err = readService(ctx, tx, id, m); err != nil {
 			return err
 		}
 		var living, stopped bool
-		if err := tx.QueryRowContext(ctx, s.engine.livingOf(), service.Host, service.Host).Scan(&living); err != nil {
+		if err := tx.QueryRowContext(ctx, d.engine.livingOf(), service.Host, service.Host).Scan(&living); err != nil {
 			return err
 		}
 		if living {
@@ -225,10 +225,10 @@ func inUse(format string, args ...any) error {
 }
 
 // Work is what is new for a host, read from an index of its rows.
-func (s *DB) Work(
+func (d *DB) Work(
 	ctx context.Context, host string, after int64, epoch string, m Moment,
 ) (work cellwire.Work, changed bool, err error) {
-	err = s.read(ctx, "reading the work of a host from", func(db sqldb.Querier) error {
+	err = d.read(ctx, "reading the work of a host from", func(db sqldb.Querier) error {
 		var revision int64
 		work.Service, revision, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -237,7 +237,7 @@ func (s *DB) Work(
 		if err != nil {
 			return err
 		}
-		work.Epoch = s.info.Epoch
+		work.Epoch = d.info.Epoch
 		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&work.Revision); err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (s *DB) Work(
 		if work.Complete {
 			from = 0
 		}
-		if work.Items, work.More, err = s.items(ctx, db, host, from, m); err != nil {
+		if work.Items, work.More, err = d.items(ctx, db, host, from, m); err != nil {
 			return err
 		}
 		if work.More {
@@ -270,7 +270,7 @@ type Applied struct {
 // Apply takes what a host reports. A report of a server that is not on the host, and does not move
 // from there or to there, is refused as that of one that does not exist. That goes for reports that
 // come late or twice, too: agents repeat none that was answered.
-func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) (Applied, error) {
+func (d *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) (Applied, error) {
 	var uuids []string
 	seen := map[string]bool{}
 	for _, report := range reports {
@@ -281,7 +281,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 	}
 	out := Applied{Refused: make([]string, len(reports))}
 	refused := out.Refused
-	err := s.write(ctx, "noting reports in", func(tx *writing) error {
+	err := d.write(ctx, "noting reports in", func(tx *writing) error {
 		out.Movers = nil
 		rows, err := records(ctx, tx, uuids)
 		if err != nil {
@@ -346,14 +346,14 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 // Changes are the hosts with changes after a revision, and the revision until which that is so; of
 // each change that this or another process made before. A service that was deleted has no row to be
 // found by: its host learns of it with its next request.
-func (s *DB) Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error) {
+func (d *DB) Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error) {
 	const op = "reading changes from"
-	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil ||
+	if err := d.kit.Reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil ||
 		revision <= after {
-		return nil, revision, s.kit.Explain(ctx, op, err)
+		return nil, revision, d.kit.Explain(ctx, op, err)
 	}
-	hosts, err = sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], changedHosts, after, after, after, after)
-	return hosts, revision, s.kit.Explain(ctx, op, err)
+	hosts, err = sqldb.All(ctx, d.kit.Reader, sqldb.Value[string], changedHosts, after, after, after, after)
+	return hosts, revision, d.kit.Explain(ctx, op, err)
 }
 
 // changedHosts are those of servers, migrations and services that were changed after a revision.

@@ -158,7 +158,7 @@ const (
 
 // filterRows answers a query with a residual: first it finds the rows, of which it reads little, in
 // parts, and then it reads those of the page.
-func (s *DB) filterRows(
+func (d *DB) filterRows(
 	ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment,
 ) (cellwire.ServerPage, error) {
 	columns := "SELECT i.id, i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
@@ -166,7 +166,7 @@ func (s *DB) filterRows(
 	part := q
 	for size := max(siftedFirst, q.Limit); len(found) <= q.Limit; size *= siftedMore {
 		part.Limit = size
-		query, args, keys := s.engine.statement(part, columns, " FROM instances i ")
+		query, args, keys := d.engine.statement(part, columns, " FROM instances i ")
 		var server cellwire.Server
 		values := make([]sql.NullString, len(r.columns))
 		key, into := newKey(keys)
@@ -200,7 +200,7 @@ func (s *DB) filterRows(
 	if q.Brief {
 		return page, nil
 	}
-	return s.readRows(ctx, db, page, m)
+	return d.readRows(ctx, db, page, m)
 }
 
 func pointers(values []sql.NullString) []any {
@@ -212,10 +212,10 @@ func pointers(values []sql.NullString) []any {
 }
 
 // readRows reads the servers of a page, as many as fit into MaxAnswer.
-func (s *DB) readRows(
+func (d *DB) readRows(
 	ctx context.Context, db sqldb.Querier, page cellwire.ServerPage, m Moment,
 ) (cellwire.ServerPage, error) {
-	query := fmt.Sprintf(selectRecords, "") + "WHERE i.uuid IN (" + s.engine.Texts + ")"
+	query := fmt.Sprintf(selectRecords, "") + "WHERE i.uuid IN (" + d.engine.Texts + ")"
 	weight, done := 0, 0
 	for part := range slices.Chunk(page.Rows, readAtOnce) {
 		uuids := make([]string, len(part))

@@ -113,17 +113,17 @@ func writeMigrations(ctx context.Context, tx *writing, r *stored) error {
 }
 
 // changeMigrating is changeOne of a record with its migrations.
-func (s *DB) changeMigrating(
+func (d *DB) changeMigrating(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
 	transition func(*stored) (bool, error),
 ) (*stored, error) {
-	return s.changeRead(ctx, op, uuid, action, now, func(tx *writing, r *stored) error {
+	return d.changeRead(ctx, op, uuid, action, now, func(tx *writing, r *stored) error {
 		return readMigrations(ctx, tx, map[string]*stored{uuid: r})
 	}, transition)
 }
 
 // Migrate begins a migration.
-func (s *DB) Migrate(
+func (d *DB) Migrate(
 	ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment,
 ) (cellwire.Migration, error) {
 	if err := serverstate.CheckUUID(q.UUID); err != nil {
@@ -137,7 +137,7 @@ func (s *DB) Migrate(
 	by := cellwire.OriginOf(ctx)
 	by.UserID, by.ProjectID = storableOr(by.UserID), storableOr(by.ProjectID)
 	var tx *writing
-	r, err := s.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now,
+	r, err := d.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now,
 		func(in *writing, r *stored) error {
 			tx = in
 			return readMigrations(ctx, tx, map[string]*stored{uuid: r})
@@ -182,7 +182,7 @@ func unreported(ctx context.Context, db sqldb.Querier, s *cellwire.Server, refus
 }
 
 // Step does what the compute API says about a migration.
-func (s *DB) Step(
+func (d *DB) Step(
 	ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment,
 ) (answer cellwire.Migration, err error) {
 	if step.Abort != "" {
@@ -190,7 +190,7 @@ func (s *DB) Step(
 			return answer, err
 		}
 	}
-	err = s.write(ctx, "changing a migration in", func(tx *writing) error {
+	err = d.write(ctx, "changing a migration in", func(tx *writing) error {
 		one, found, err := sqldb.One(ctx, tx, scanMigration, selectMigrations+"WHERE m.uuid = ?", uuid)
 		switch {
 		case err != nil:
@@ -273,31 +273,31 @@ func (s *DB) Step(
 }
 
 // MigrationsDue are those about which the compute API has something to do, the oldest first.
-func (s *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
-	list, err := s.migrations(ctx, s.kit.Reader, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
+func (d *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
+	list, err := d.migrations(ctx, d.kit.Reader, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
 	if err == nil {
 		var requests map[string]cellwire.Origin
 		uuids := make([]string, 0, len(list))
 		for i := range list {
 			uuids = append(uuids, list[i].ServerUUID)
 		}
-		requests, err = requestsUnderWay(ctx, s.kit.Reader, uuids)
+		requests, err = requestsUnderWay(ctx, d.kit.Reader, uuids)
 		for i := range list {
 			request := requests[list[i].ServerUUID]
 			list[i].RequestID, list[i].Traceparent = request.RequestID, request.Traceparent
 		}
 	}
-	return list, s.kit.Explain(ctx, "reading unfinished migrations from", err)
+	return list, d.kit.Explain(ctx, "reading unfinished migrations from", err)
 }
 
 // MigrationsOf are those of a server that are open, the oldest first.
-func (s *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error) {
-	list, err := s.migrations(ctx, s.kit.Reader, "WHERE m.instance_uuid = ? AND m.is_open = 1 ORDER BY m.id", uuid)
-	return list, s.kit.Explain(ctx, "reading the migrations of a server from", err)
+func (d *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error) {
+	list, err := d.migrations(ctx, d.kit.Reader, "WHERE m.instance_uuid = ? AND m.is_open = 1 ORDER BY m.id", uuid)
+	return list, d.kit.Explain(ctx, "reading the migrations of a server from", err)
 }
 
 // Migrations are those of a query.
-func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error) {
+func (d *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error) {
 	if q.Limit < 1 || q.Limit > cellwire.MaxLimit {
 		return nil, serverstate.Invalid("limit is %d, not 1 to %d", q.Limit, cellwire.MaxLimit)
 	}
@@ -339,16 +339,16 @@ func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		where("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))",
 			at, at, m.ID, m.ID, storableOr(m.UUID))
 	}
-	list, err := s.migrations(
+	list, err := d.migrations(
 		ctx,
-		s.kit.Reader,
+		d.kit.Reader,
 		fmt.Sprintf("WHERE %s ORDER BY m.created_at DESC, m.id DESC, m.uuid LIMIT %d",
 			strings.Join(conditions, " AND "), q.Limit),
 		args...)
-	return list, s.kit.Explain(ctx, "reading migrations from", err)
+	return list, d.kit.Explain(ctx, "reading migrations from", err)
 }
 
-func (s *DB) migrations(
+func (d *DB) migrations(
 	ctx context.Context, db sqldb.Querier, condition string, args ...any,
 ) ([]cellwire.Migration, error) {
 	list := []cellwire.Migration{}
@@ -375,7 +375,7 @@ func migrationsOf(ctx context.Context, db sqldb.Querier, host string) (map[strin
 
 // items reads what a host has to do after a revision (0: all), by revision, as much as fits into an
 // answer, and at least one. more says that there is more.
-func (s *DB) items(
+func (d *DB) items(
 	ctx context.Context, db sqldb.Querier, host string, after int64, m Moment,
 ) (items []cellwire.WorkItem, more bool, err error) {
 	moves, err := migrationsOf(ctx, db, host)
@@ -409,7 +409,7 @@ func (s *DB) items(
 		})
 	}
 	if after == 0 {
-		err = read(s.engine.allOf(), host)
+		err = read(d.engine.allOf(), host)
 	} else {
 		err = read(changesOf, host, after)
 	}

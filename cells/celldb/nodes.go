@@ -20,8 +20,8 @@ import (
 )
 
 // ComputeNodes are the nodes that hosts report.
-func (s *DB) ComputeNodes(ctx context.Context, unmapped bool, m Moment) (list []cellwire.ComputeNode, err error) {
-	err = s.read(ctx, "reading compute nodes from", func(db sqldb.Querier) error {
+func (d *DB) ComputeNodes(ctx context.Context, unmapped bool, m Moment) (list []cellwire.ComputeNode, err error) {
+	err = d.read(ctx, "reading compute nodes from", func(db sqldb.Querier) error {
 		list, err = nodes(ctx, db, unmapped, m)
 		return err
 	})
@@ -163,8 +163,8 @@ const countServers = "SELECT host, node, COUNT(*) FROM instances WHERE gone IN (
 	"GROUP BY host, node"
 
 // CountedNodes are the nodes that hosts report, with how many servers each has.
-func (s *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.ComputeNode, err error) {
-	err = s.read(ctx, "counting the servers of compute nodes in", func(db sqldb.Querier) error {
+func (d *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.ComputeNode, err error) {
+	err = d.read(ctx, "counting the servers of compute nodes in", func(db sqldb.Querier) error {
 		if list, err = nodes(ctx, db, false, m); err != nil {
 			return err
 		}
@@ -186,8 +186,8 @@ func (s *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.Comput
 }
 
 // Mapped notes that nodes are in the API database.
-func (s *DB) Mapped(ctx context.Context, uuids []string) error {
-	return s.write(ctx, "noting mapped nodes in", func(tx *writing) error {
+func (d *DB) Mapped(ctx context.Context, uuids []string) error {
+	return d.write(ctx, "noting mapped nodes in", func(tx *writing) error {
 		return eachPart(ctx, tx, uuids, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN ")
 	})
 }
@@ -204,22 +204,22 @@ func eachPart(ctx context.Context, tx *writing, uuids []string, statement string
 }
 
 // Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
-func (s *DB) Report(
+func (d *DB) Report(
 	ctx context.Context, who Reporter, r cellwire.HostReport, m Moment,
 ) (service cellwire.Service, problems []cellwire.NodeProblem, err error) {
 	if err := errors.Join(serverstate.CheckHost(who.Host), serverstate.CheckReport(r)); err != nil {
 		return cellwire.Service{}, nil, err
 	}
 	const op = "noting a host's report in"
-	known, err := s.readReport(ctx, s.kit.Reader, who, r, m, true)
+	known, err := d.readReport(ctx, d.kit.Reader, who, r, m, true)
 	if err != nil {
-		return cellwire.Service{}, nil, s.kit.Explain(ctx, op, err)
+		return cellwire.Service{}, nil, d.kit.Explain(ctx, op, err)
 	}
 	if service = known.service; known.found && !known.changed {
 		if r.Stopping {
 			return service, nil, nil
 		}
-		if err := s.heartbeats.write(ctx, who.Host, m.Now.UnixMicro()); err != nil {
+		if err := d.heartbeats.write(ctx, who.Host, m.Now.UnixMicro()); err != nil {
 			return cellwire.Service{}, nil, err
 		}
 		service.LastSeenUp, service.UpdatedAt, service.Up =
@@ -227,8 +227,8 @@ func (s *DB) Report(
 		service.Turn = max(known.agents.Turn, 1)
 		return service, known.problems, nil
 	}
-	err = s.write(ctx, op, func(tx *writing) (err error) {
-		if known, err = s.register(ctx, tx, who, r, m); err != nil {
+	err = d.write(ctx, op, func(tx *writing) (err error) {
+		if known, err = d.register(ctx, tx, who, r, m); err != nil {
 			return err
 		}
 		tx.onDurable(func(w *Watch) { w.Host(who.Host, r, known.problems) })
@@ -260,7 +260,7 @@ const reportersOf = "SELECT host FROM compute_nodes WHERE uuid = ? AND present =
 	" UNION SELECT host FROM node_claims WHERE uuid = ? AND host <> ? ORDER BY 1"
 
 // NodeReporter implements [Store].
-func (s *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error) {
+func (d *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error) {
 	if err := errors.Join(serverstate.CheckHost(who.Host), serverstate.CheckUUID(node)); err != nil {
 		return "", err
 	}
@@ -268,7 +268,7 @@ func (s *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host 
 		const why = "The certificate of host %s is for other nodes."
 		return "", &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: fmt.Sprintf(why, who.Host)}
 	}
-	err = s.read(ctx, "reading who reports a node in", func(db sqldb.Querier) (err error) {
+	err = d.read(ctx, "reading who reports a node in", func(db sqldb.Querier) (err error) {
 		host, _, err = sqldb.One(ctx, db, sqldb.Value[string], reportersOf+" LIMIT 1", node, who.Host, node, who.Host)
 		return err
 	})
@@ -288,7 +288,7 @@ type reported struct {
 
 // readReport finds out what a report changes, beside the life of its host. To peek is to stop when
 // it is clear that there is something.
-func (s *DB) readReport(
+func (d *DB) readReport(
 	ctx context.Context, db sqldb.Querier, who Reporter, r cellwire.HostReport, m Moment, peek bool,
 ) (out reported, err error) {
 	stopped := false
@@ -336,7 +336,7 @@ func (s *DB) readReport(
 	if err := o.read(ctx, db, who.Host, r.Nodes, m); err != nil {
 		return out, err
 	}
-	out.nodes, out.problems = o.changes(who, r, s.maxNodes)
+	out.nodes, out.problems = o.changes(who, r, d.maxNodes)
 	out.problems = append(out.problems, out.agents.problems(who.Host, r.Nodes, m)...)
 	out.changed = out.changed || !out.nodes.empty()
 	return out, nil
@@ -391,7 +391,7 @@ func (o *ownership) read(
 }
 
 // register writes down a service, new or not, and its nodes.
-func (s *DB) register(
+func (d *DB) register(
 	ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment,
 ) (reported, error) {
 	now := m.Now.UnixMicro()
@@ -399,7 +399,7 @@ func (s *DB) register(
 	if err != nil {
 		return reported{}, err
 	}
-	known, err := s.readReport(ctx, tx, who, r, m, false)
+	known, err := d.readReport(ctx, tx, who, r, m, false)
 	if err != nil {
 		return known, err
 	}
@@ -482,11 +482,11 @@ func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now 
 }
 
 // NodesState takes what the compute API says about nodes.
-func (s *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) error {
+func (d *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) error {
 	if err := checkNodesRequest(r); err != nil {
 		return err
 	}
-	return s.write(ctx, "noting the state of nodes in", func(tx *writing) error {
+	return d.write(ctx, "noting the state of nodes in", func(tx *writing) error {
 		if r.Problems != nil {
 			if err := writeProblems(ctx, tx, r.Problems); err != nil {
 				return err

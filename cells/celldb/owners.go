@@ -21,9 +21,9 @@ type Reporter struct {
 }
 
 // mayOwn reports whether a node may be the reporter's, and whether its certificate names the node.
-func (w Reporter) mayOwn(node string) (may, named bool) {
-	named = slices.Contains(w.Nodes, node)
-	return named || len(w.Nodes) == 0, named
+func (r Reporter) mayOwn(node string) (may, named bool) {
+	named = slices.Contains(r.Nodes, node)
+	return named || len(r.Nodes) == 0, named
 }
 
 // A node belongs to a host:

@@ -54,37 +54,37 @@ const initialRows = 40
 // Servers is a page of servers. Sorted by created_at it reads the page's rows from an index, and
 // those before the page not at all; sorted by something else it reads all rows that match and keeps
 // the page's. Patterns, tags and metadata are looked at row by row as they come.
-func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (page cellwire.ServerPage, err error) {
+func (d *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (page cellwire.ServerPage, err error) {
 	const op = "listing servers from"
 	if err := checkQuery(q); err != nil {
 		return cellwire.ServerPage{}, err
 	}
-	if residual := s.engine.residual(q); residual != nil {
-		err = s.read(ctx, op, func(db sqldb.Querier) error {
-			page, err = s.filterRows(ctx, db, q, residual, m)
+	if residual := d.engine.residual(q); residual != nil {
+		err = d.read(ctx, op, func(db sqldb.Querier) error {
+			page, err = d.filterRows(ctx, db, q, residual, m)
 			return err
 		})
 		return page, err
 	}
-	page, err = s.page(ctx, q, m)
+	page, err = d.page(ctx, q, m)
 	if err != nil {
-		return cellwire.ServerPage{}, s.kit.Explain(ctx, op, err)
+		return cellwire.ServerPage{}, d.kit.Explain(ctx, op, err)
 	}
 	return page, nil
 }
 
 // page answers a query with one statement.
-func (s *DB) page(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error) {
+func (d *DB) page(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwire.ServerPage, error) {
 	columns, from := "SELECT i.id, i.uuid, i.display_name%s", " FROM instances i "
 	if !q.Brief {
 		columns, from = selectRecords, ""
 	}
-	query, args, keys := s.engine.statement(q, columns, from)
+	query, args, keys := d.engine.statement(q, columns, from)
 	page, weight := cellwire.ServerPage{Rows: make([]cellwire.Row, 0, min(q.Limit, initialRows))}, 0
 	var brief cellwire.Server
 	key, into := newKey(keys)
 	briefly, reader := append([]any{&brief.ID, &brief.UUID, &brief.Name}, into...), newRecordReader(into...)
-	err := sqldb.Each(ctx, s.kit.Reader, query, args, func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, d.kit.Reader, query, args, func(row sqldb.Row) error {
 		if len(page.Rows) == q.Limit {
 			page.More = true
 			return sqldb.ErrEnough

@@ -75,16 +75,16 @@ type stored struct {
 }
 
 // server is the answer about the row at a moment.
-func (r *stored) server(m Moment) cellwire.Server {
-	s := r.Server
-	s.HostUp, s.HostDisabled, s.HostForcedDown = r.host.up(m), r.host.disabled.Bool, r.host.forcedDown.Bool
+func (st *stored) server(m Moment) cellwire.Server {
+	s := st.Server
+	s.HostUp, s.HostDisabled, s.HostForcedDown = st.host.up(m), st.host.disabled.Bool, st.host.forcedDown.Bool
 	return s
 }
 
 // serverFor is the server as a host gets it in its work. Its former host, which removes or shuts
 // down the guest by its uuid, gets no data that was set since.
-func (r *stored) serverFor(host string, m Moment) cellwire.Server {
-	s := r.server(m)
+func (st *stored) serverFor(host string, m Moment) cellwire.Server {
+	s := st.server(m)
 	if s.Host == host {
 		return s
 	}

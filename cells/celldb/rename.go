@@ -19,13 +19,13 @@ import (
 // so that what was on the machine is found by its name; what clients did stays as it was recorded.
 //
 // Cost: the rows of the host, written.
-func (s *DB) RenameHost(
+func (d *DB) RenameHost(
 	ctx context.Context, id string, r cellwire.RenameRequest, m Moment,
 ) (service cellwire.Service, err error) {
 	if err := checkRename(r); err != nil {
 		return service, err
 	}
-	err = s.write(ctx, "renaming a host in", func(tx *writing) error {
+	err = d.write(ctx, "renaming a host in", func(tx *writing) error {
 		before, err := readService(ctx, tx, id, m)
 		if service = before; err != nil || before.Host == r.To {
 			return err
@@ -42,7 +42,7 @@ func (s *DB) RenameHost(
 		if before.Host != r.From {
 			return serverstate.Conflict("service %s is that of host %s, not of %s", id, before.Host, r.From)
 		}
-		if err := s.mayRename(ctx, tx, before, r, m); err != nil || r.Check {
+		if err := d.mayRename(ctx, tx, before, r, m); err != nil || r.Check {
 			return err
 		}
 		if err := rename(ctx, tx, r, revision); err != nil {
@@ -83,7 +83,7 @@ func (e *engine) tasksOn() string {
 
 // mayRename refuses to rename a host whose agent lives, that is in use by something that has begun,
 // or to a name that there is.
-func (s *DB) mayRename(
+func (d *DB) mayRename(
 	ctx context.Context, tx *writing, service cellwire.Service, r cellwire.RenameRequest, m Moment,
 ) error {
 	var stopped, taken bool
@@ -99,13 +99,13 @@ func (s *DB) mayRename(
 	if err := tx.QueryRowContext(ctx, presentOn, r.To, r.To, r.To, r.To).Scan(&taken); err != nil {
 		return err
 	}
-	if err := tx.QueryRowContext(ctx, s.engine.livingOf(), r.To, r.To).Scan(&living); err != nil {
+	if err := tx.QueryRowContext(ctx, d.engine.livingOf(), r.To, r.To).Scan(&living); err != nil {
 		return err
 	}
 	if taken || living {
 		return serverstate.Conflict("the cell has a host %s already", r.To)
 	}
-	busy, err := s.busyOn(ctx, tx, r.From)
+	busy, err := d.busyOn(ctx, tx, r.From)
 	if err == nil && len(busy) > 0 {
 		err = inUse("host %s has begun what is not finished (%d): %s",
 			r.From, len(busy), serverstate.Truncate(strings.Join(busy, ", "), maxBusy))
@@ -117,7 +117,7 @@ func (s *DB) mayRename(
 const maxBusy = 2000
 
 // busyOn is what has begun on a host and is not finished, as texts for people.
-func (s *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []string, err error) {
+func (d *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []string, err error) {
 	hidden, err := sqldb.All(ctx, db, sqldb.Value[string], hiddenOn, host)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []
 	for _, uuid := range hidden {
 		busy = append(busy, fmt.Sprintf("server %s is being placed", uuid))
 	}
-	err = sqldb.Each(ctx, db, s.engine.tasksOn(), []any{host}, func(row sqldb.Row) error {
+	err = sqldb.Each(ctx, db, d.engine.tasksOn(), []any{host}, func(row sqldb.Row) error {
 		var uuid, task string
 		err := row.Scan(&uuid, &task)
 		busy = append(busy, fmt.Sprintf("server %s is %s", uuid, task))

@@ -17,8 +17,8 @@ import (
 const presentServers = "i.hidden = 0 AND i.gone + 0 < 2"
 
 // ServerHosts are the hosts of servers.
-func (s *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []cellwire.ServerHosts, err error) {
-	err = s.read(ctx, "reading the hosts of servers from", func(db sqldb.Querier) error {
+func (d *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []cellwire.ServerHosts, err error) {
+	err = d.read(ctx, "reading the hosts of servers from", func(db sqldb.Querier) error {
 		if len(q.On) == 0 {
 			all, err = hostsOf(ctx, db, q.UUIDs)
 			return err

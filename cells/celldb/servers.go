@@ -16,10 +16,10 @@ import (
 )
 
 // write runs f in a transaction that is on the disk when it returns nil.
-func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error {
+func (d *DB) write(ctx context.Context, op string, f func(*writing) error) error {
 	watch := watchOf(ctx)
 	var w *writing // of the last try
-	err := s.transaction(ctx, s.kit.Writer, op, func(tx *sql.Tx) error {
+	err := d.transaction(ctx, d.kit.Writer, op, func(tx *sql.Tx) error {
 		w = &writing{Tx: tx}
 		if err := w.fence(ctx); err != nil {
 			return err
@@ -100,19 +100,19 @@ func (w *writing) saveMarks(ctx context.Context) error {
 	return err
 }
 
-func (s *DB) transaction(ctx context.Context, db *sql.DB, op string, f func(*sql.Tx) error) error {
+func (d *DB) transaction(ctx context.Context, db *sql.DB, op string, f func(*sql.Tx) error) error {
 	select {
-	case s.writing <- struct{}{}:
-		defer func() { <-s.writing }()
+	case d.writing <- struct{}{}:
+		defer func() { <-d.writing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return s.kit.WriteOn(ctx, db, op, f)
+	return d.kit.WriteOn(ctx, db, op, f)
 }
 
 // read runs f over one state of the database.
-func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) error {
-	return s.kit.Read(ctx, op, func(tx *sql.Tx) error { return f(tx) })
+func (d *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) error {
+	return d.kit.Read(ctx, op, func(tx *sql.Tx) error { return f(tx) })
 }
 
 // applyTransition runs a transition of a row that is there, and gives it a new revision if that
@@ -157,11 +157,11 @@ func update(ctx context.Context, tx *writing, r *stored) error {
 // changeOne runs a transition of the server with the uuid in a transaction, and returns the server
 // as it is then; a refusal (not found) without one. What it changed is an action with the name,
 // unless that is "".
-func (s *DB) changeOne(
+func (d *DB) changeOne(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, m Moment,
 	transition func(*serverstate.Record) (bool, error),
 ) (cellwire.Server, error) {
-	r, err := s.changeRead(ctx, op, uuid, action, m.Now, nil,
+	r, err := d.changeRead(ctx, op, uuid, action, m.Now, nil,
 		func(r *stored) (bool, error) { return transition(&r.Record) })
 	if err != nil {
 		return cellwire.Server{}, err
@@ -170,11 +170,11 @@ func (s *DB) changeOne(
 }
 
 // changeRead is changeOne of a row with its host, after more was read; nil: nothing.
-func (s *DB) changeRead(
+func (d *DB) changeRead(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writing, *stored) error,
 	transition func(*stored) (bool, error),
 ) (r *stored, err error) {
-	err = s.write(ctx, op+" in", func(tx *writing) error {
+	err = d.write(ctx, op+" in", func(tx *writing) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
 			return err
 		}
@@ -201,17 +201,17 @@ func (s *DB) changeRead(
 }
 
 // Info is whose database it is.
-func (s *DB) Info(ctx context.Context) (Info, error) {
-	info := s.info
-	err := s.checks.QueryRowContext(ctx, "SELECT revision, term FROM cell").Scan(&info.Revision, &info.Term)
-	return info, s.kit.Explain(ctx, "reading", err)
+func (d *DB) Info(ctx context.Context) (Info, error) {
+	info := d.info
+	err := d.checks.QueryRowContext(ctx, "SELECT revision, term FROM cell").Scan(&info.Revision, &info.Term)
+	return info, d.kit.Explain(ctx, "reading", err)
 }
 
 // Server is one server.
-func (s *DB) Server(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := record(ctx, s.kit.Reader, uuid)
+func (d *DB) Server(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
+	r, err := record(ctx, d.kit.Reader, uuid)
 	if err != nil {
-		return cellwire.Server{}, s.kit.Explain(ctx, "reading a server from", err)
+		return cellwire.Server{}, d.kit.Explain(ctx, "reading a server from", err)
 	}
 	if r == nil {
 		return cellwire.Server{}, serverstate.NotFound("server", uuid)
@@ -220,7 +220,7 @@ func (s *DB) Server(ctx context.Context, uuid string, m Moment) (cellwire.Server
 }
 
 // Insert makes a hidden row.
-func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cellwire.Server, error) {
+func (d *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cellwire.Server, error) {
 	if err := serverstate.CheckInsert(server); err != nil {
 		return cellwire.Server{}, err
 	}
@@ -229,7 +229,7 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 		return cellwire.Server{}, err
 	}
 	var answer *stored
-	err = s.write(ctx, "inserting a server in", func(tx *writing) error {
+	err = d.write(ctx, "inserting a server in", func(tx *writing) error {
 		there, err := record(ctx, tx, server.UUID)
 		if err != nil {
 			return err
@@ -262,14 +262,14 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 }
 
 // Release shows a hidden row.
-func (s *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	return s.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m,
+func (d *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
+	return d.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m,
 		func(r *serverstate.Record) (bool, error) { return r.Release(), nil })
 }
 
 // Discard erases a hidden row.
-func (s *DB) Discard(ctx context.Context, uuid string) error {
-	return s.write(ctx, "discarding a server in", func(tx *writing) error {
+func (d *DB) Discard(ctx context.Context, uuid string) error {
+	return d.write(ctx, "discarding a server in", func(tx *writing) error {
 		r, err := record(ctx, tx, uuid)
 		if err != nil || r == nil {
 			return err
@@ -284,7 +284,7 @@ func (s *DB) Discard(ctx context.Context, uuid string) error {
 }
 
 // Delete asks the host to delete, or deletes.
-func (s *DB) Delete(
+func (d *DB) Delete(
 	ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment,
 ) (cellwire.DeleteAnswer, error) {
 	if kind != cellwire.DeleteNormal && kind != cellwire.DeleteSoft && kind != cellwire.DeleteReclaim {
@@ -292,7 +292,7 @@ func (s *DB) Delete(
 			kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim)
 	}
 	var local bool
-	r, err := s.changeMigrating(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
+	r, err := d.changeMigrating(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
 		func(r *stored) (changed bool, err error) {
 			if kind == cellwire.DeleteSoft {
 				if err := r.SoftlyDeletable(); err != nil {
@@ -314,43 +314,43 @@ func (s *DB) Delete(
 }
 
 // Restore takes a soft delete back.
-func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	return s.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m, (*serverstate.Record).Restore)
+func (d *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
+	return d.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m, (*serverstate.Record).Restore)
 }
 
 // Patch changes what a server is called and marked with.
-func (s *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error) {
-	return s.changeOne(ctx, "changing a server", uuid, "", m,
+func (d *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error) {
+	return d.changeOne(ctx, "changing a server", uuid, "", m,
 		func(r *serverstate.Record) (bool, error) { return r.Patch(patch) })
 }
 
 // Rebuild begins to make the guest of a server again. What its host cannot do is refused (unable).
-func (s *DB) Rebuild(
+func (d *DB) Rebuild(
 	ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment,
 ) (cellwire.Server, error) {
-	server, err := s.Server(ctx, uuid, m)
+	server, err := d.Server(ctx, uuid, m)
 	if err != nil {
 		return cellwire.Server{}, err
 	}
 	if err := request.Check(&server); err != nil {
 		return cellwire.Server{}, err
 	}
-	if err := s.CheckAbility(ctx, server, plugins.AbilityRebuild); err != nil {
+	if err := d.CheckAbility(ctx, server, plugins.AbilityRebuild); err != nil {
 		return cellwire.Server{}, err
 	}
-	return s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m,
+	return d.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m,
 		func(r *serverstate.Record) (bool, error) { return r.Rebuild(request) })
 }
 
 // Power begins a power action.
-func (s *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error) {
-	return s.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m,
+func (d *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error) {
+	return d.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m,
 		func(r *serverstate.Record) (bool, error) { return r.Power(action) })
 }
 
 // Reset says in which state a server is.
-func (s *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error) {
-	r, err := s.changeMigrating(
+func (d *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error) {
+	r, err := d.changeMigrating(
 		ctx,
 		"resetting the state of a server",
 		uuid,
@@ -366,8 +366,8 @@ func (s *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetReque
 
 // Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a
 // change of the server.
-func (s *DB) Freed(ctx context.Context, uuid string) error {
-	return s.write(ctx, "noting removed allocations in", func(tx *writing) error {
+func (d *DB) Freed(ctx context.Context, uuid string) error {
+	return d.write(ctx, "noting removed allocations in", func(tx *writing) error {
 		r, err := record(ctx, tx, uuid)
 		switch {
 		case err != nil:
@@ -384,13 +384,13 @@ func (s *DB) Freed(ctx context.Context, uuid string) error {
 }
 
 // States returns the states of servers.
-func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
+func (d *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
 	states := []cellwire.ServerState{}
 	err := sqldb.Each(
 		ctx,
-		s.kit.Reader,
+		d.kit.Reader,
 		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN ("+
-			s.engine.Texts+") ORDER BY uuid",
+			d.engine.Texts+") ORDER BY uuid",
 		[]any{sqldb.List(uuids)},
 		func(row sqldb.Row) error {
 			var one cellwire.ServerState
@@ -401,17 +401,17 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 			return nil
 		},
 	)
-	return states, s.kit.Explain(ctx, "reading states from", err)
+	return states, d.kit.Explain(ctx, "reading states from", err)
 }
 
 // Unfinished has what the compute API must finish. Each of the three lists has an index of just
 // these rows.
-func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
-	err = s.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
+func (d *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time) (u cellwire.Unfinished, err error) {
+	err = d.read(ctx, "reading unfinished servers from", func(db sqldb.Querier) error {
 		get := func(query string, args ...any) ([]cellwire.UnfinishedServer, error) {
 			return sqldb.All(ctx, db, scanUnfinished, query, args...)
 		}
-		u.Epoch = s.info.Epoch
+		u.Epoch = d.info.Epoch
 		if err := db.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&u.Revision); err != nil {
 			return err
 		}
@@ -421,7 +421,7 @@ func (s *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time)
 		if u.Unfreed, err = get(unfinished("deleted_at", notFreed)); err != nil || softBefore.IsZero() {
 			return err
 		}
-		u.Reclaimable, err = get(s.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
+		u.Reclaimable, err = get(d.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
 		return err
 	})
 	return u, err
@@ -440,14 +440,14 @@ const countStates = "SELECT vm_state, COUNT(*) FROM instances WHERE gone IN (0, 
 // CountStates counts the servers that live, hidden ones not among them, by vm_state. It is for
 // metrics: the cost is O(servers), a tenth of a second for 100,000, so a caller that asks often
 // should cache the answer.
-func (s *DB) CountStates(ctx context.Context) (map[string]int64, error) {
+func (d *DB) CountStates(ctx context.Context) (map[string]int64, error) {
 	counts := map[string]int64{}
-	err := sqldb.Each(ctx, s.kit.Reader, countStates, nil, func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, d.kit.Reader, countStates, nil, func(row sqldb.Row) error {
 		var state string
 		var n int64
 		err := row.Scan(&state, &n)
 		counts[state] = n
 		return err
 	})
-	return counts, s.kit.Explain(ctx, "counting servers in", err)
+	return counts, d.kit.Explain(ctx, "counting servers in", err)
 }

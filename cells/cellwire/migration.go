@@ -155,17 +155,17 @@ var hostTasks = []string{
 // Check refuses a migration of a server whose state, or whose host's, does not allow it (conflict,
 // in use), in Nova's words. It is for the cell, which decides, and for servers that are not in a
 // cell yet. Unlike in Nova, a server is evacuated whatever its host was asked to do before.
-func (q MigrateRequest) Check(s *Server) error {
-	waits := q.Type == MigrationEvacuation && !s.HostUp && slices.Contains(hostTasks, s.TaskState)
+func (m MigrateRequest) Check(s *Server) error {
+	waits := m.Type == MigrationEvacuation && !s.HostUp && slices.Contains(hostTasks, s.TaskState)
 	back := waits && s.TaskState == TaskResizeReverting && s.VMState == VMResized
-	rule, known := migrateRules[q.Type]
+	rule, known := migrateRules[m.Type]
 	refuse := func(code Code, format string, args ...any) error {
 		return &Error{Status: http.StatusConflict, Code: code, Message: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case !known:
 		return &Error{Status: http.StatusBadRequest,
-			Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no type of migration", string(q.Type))}
+			Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no type of migration", string(m.Type))}
 	case !slices.Contains(rule.states, s.VMState) && !back:
 		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in vm_state %s", rule.name, s.UUID, s.VMState)
 	case s.TaskState != "" && !waits:
@@ -173,9 +173,9 @@ func (q MigrateRequest) Check(s *Server) error {
 			rule.name, s.UUID, s.TaskState)
 	case s.Host == "" || s.LaunchedAt == nil:
 		return refuse(CodeConflict, "Instance %s is not ready", s.UUID)
-	case q.Type == MigrationEvacuation && s.HostUp:
+	case m.Type == MigrationEvacuation && s.HostUp:
 		return refuse(CodeInUse, "Compute service of %s is still in use.", s.Host)
-	case q.Type == MigrationCold && !s.HostUp:
+	case m.Type == MigrationCold && !s.HostUp:
 		return refuse(CodeConflict, "Service is unavailable at this time.")
 	}
 	return nil

@@ -16,20 +16,20 @@ type ResetRequest struct {
 
 // Check refuses (conflict) to reset a server that is in no cell, was never built and would be
 // active, or is deleted, softly or for good.
-func (q ResetRequest) Check(s *Server) error {
+func (r ResetRequest) Check(s *Server) error {
 	refuse := func(format string, args ...any) error {
 		return &Error{Status: http.StatusConflict, Code: CodeConflict, Message: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case q.VMState != VMActive && q.VMState != VMError:
+	case r.VMState != VMActive && r.VMState != VMError:
 		return &Error{
 			Status:  http.StatusBadRequest,
 			Code:    CodeBadRequest,
-			Message: fmt.Sprintf("%.64q is no state to reset a server to", q.VMState),
+			Message: fmt.Sprintf("%.64q is no state to reset a server to", r.VMState),
 		}
-	case s.Host == "" && q.VMState == VMActive, s.Host == "" && s.VMState != VMError:
+	case s.Host == "" && r.VMState == VMActive, s.Host == "" && s.VMState != VMError:
 		return refuse("Instance %s is not ready", s.UUID)
-	case s.LaunchedAt == nil && q.VMState == VMActive:
+	case s.LaunchedAt == nil && r.VMState == VMActive:
 		return refuse("Cannot 'os-resetState' instance %s to active, because it was never built", s.UUID)
 	case slices.Contains([]string{TaskDeleting, TaskSoftDeleting}, s.TaskState):
 		return refuse(

@@ -157,73 +157,73 @@ type fakeScheduler struct {
 	err  error
 }
 
-func (b *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error) {
-	b.asked = append(b.asked, r)
-	if b.err != nil {
-		return nil, b.err
+func (f *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error) {
+	f.asked = append(f.asked, r)
+	if f.err != nil {
+		return nil, f.err
 	}
-	if b.room > 0 && r.Min > b.room {
+	if f.room > 0 && r.Min > f.room {
 		return nil, &quota.ExceededError{Resources: []string{"instances"},
-			Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
+			Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + f.room)}}
 	}
 	made := make([]apidb.RequestSpec, r.Max)
 	for i := range made {
 		made[i] = r.RequestSpec
-		made[i].UUID = uuid(100*len(b.asked) + i)
+		made[i].UUID = uuid(100*len(f.asked) + i)
 	}
 	return made, nil
 }
 
-func (b *fakeScheduler) Delete(_ context.Context, m apidb.Mapping, soft bool) error {
-	if b.err == nil {
-		b.deleted = append(b.deleted, fmt.Sprintf("%s soft=%t", m.InstanceUUID, soft))
+func (f *fakeScheduler) Delete(_ context.Context, m apidb.Mapping, soft bool) error {
+	if f.err == nil {
+		f.deleted = append(f.deleted, fmt.Sprintf("%s soft=%t", m.InstanceUUID, soft))
 	}
-	return b.err
+	return f.err
 }
 
-func (b *fakeScheduler) Restore(_ context.Context, m apidb.Mapping) (cellwire.Server, error) {
-	if b.err == nil {
-		b.restored = append(b.restored, m.InstanceUUID)
+func (f *fakeScheduler) Restore(_ context.Context, m apidb.Mapping) (cellwire.Server, error) {
+	if f.err == nil {
+		f.restored = append(f.restored, m.InstanceUUID)
 	}
-	return cellwire.Server{}, b.err
+	return cellwire.Server{}, f.err
 }
 
-func (b *fakeScheduler) Migrate(_ context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error {
-	if b.err == nil {
-		b.moved = append(b.moved, fmt.Sprintf("%s %s to %q", kind, m.InstanceUUID, host))
+func (f *fakeScheduler) Migrate(_ context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error {
+	if f.err == nil {
+		f.moved = append(f.moved, fmt.Sprintf("%s %s to %q", kind, m.InstanceUUID, host))
 	}
-	return b.err
+	return f.err
 }
 
-func (b *fakeScheduler) Abort(_ context.Context, m apidb.Mapping, id int64) error {
-	if b.err == nil {
-		b.moved = append(b.moved, fmt.Sprintf("%s aborts %d", m.InstanceUUID, id))
+func (f *fakeScheduler) Abort(_ context.Context, m apidb.Mapping, id int64) error {
+	if f.err == nil {
+		f.moved = append(f.moved, fmt.Sprintf("%s aborts %d", m.InstanceUUID, id))
 	}
-	return b.err
+	return f.err
 }
 
-func (b *fakeScheduler) Decide(_ context.Context, m apidb.Mapping, stays bool) error {
-	if b.err == nil {
-		b.moved = append(b.moved, fmt.Sprintf("%s stays: %t", m.InstanceUUID, stays))
+func (f *fakeScheduler) Decide(_ context.Context, m apidb.Mapping, stays bool) error {
+	if f.err == nil {
+		f.moved = append(f.moved, fmt.Sprintf("%s stays: %t", m.InstanceUUID, stays))
 	}
-	return b.err
+	return f.err
 }
 
-func (b *fakeScheduler) UserDataHost(_ context.Context, cell apidb.Cell, uuid string) (string, error) {
-	b.seeded = append(b.seeded, uuid+" in "+cell.UUID)
-	return b.userDataHost, b.err
+func (f *fakeScheduler) UserDataHost(_ context.Context, cell apidb.Cell, uuid string) (string, error) {
+	f.seeded = append(f.seeded, uuid+" in "+cell.UUID)
+	return f.userDataHost, f.err
 }
 
-func (b *fakeScheduler) MirrorHost(_ context.Context, host string) {
-	b.mirrored = append(b.mirrored, host)
+func (f *fakeScheduler) MirrorHost(_ context.Context, host string) {
+	f.mirrored = append(f.mirrored, host)
 }
 
-func (b *fakeScheduler) Capacities(_ context.Context, roots []string) ([]placementcalls.Capacity, error) {
+func (f *fakeScheduler) Capacities(_ context.Context, roots []string) ([]placementcalls.Capacity, error) {
 	found := make([]placementcalls.Capacity, len(roots))
 	for i, root := range roots {
-		found[i] = b.capacities[root]
+		found[i] = f.capacities[root]
 	}
-	return found, b.err
+	return found, f.err
 }
 
 // fakeQuotas has the limits of the API database over some defaults, and a usage for each project.

@@ -296,9 +296,9 @@ func refusal(status int, code Code, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-func (e *Refusal) answer() *osapi.Error {
-	retry := e.Code == CodeTooMany || e.Code == CodeUnavailable
-	return &osapi.Error{Status: e.Status, Code: string(e.Code), Message: e.Message, Retry: retry}
+func (r *Refusal) answer() *osapi.Error {
+	retry := r.Code == CodeTooMany || r.Code == CodeUnavailable
+	return &osapi.Error{Status: r.Status, Code: string(r.Code), Message: r.Message, Retry: retry}
 }
 
 // Encode writes an error as JSON.

@@ -73,15 +73,15 @@ type Refusal struct {
 }
 
 // Error is the message, with the code.
-func (e *Refusal) Error() string { return fmt.Sprintf("%s (%d %s)", e.Message, e.Status, e.Code) }
+func (r *Refusal) Error() string { return fmt.Sprintf("%s (%d %s)", r.Message, r.Status, r.Code) }
 
 // RenewedElsewhere reports whether the host is refused because another holder of its certificate
 // renewed it.
-func (e *Refusal) RenewedElsewhere() bool { return e.Code == CodeKeyUnknown }
+func (r *Refusal) RenewedElsewhere() bool { return r.Code == CodeKeyUnknown }
 
 // Final reports whether the same request will be refused again, until an operator acts.
-func (e *Refusal) Final() bool {
-	return e.Status >= 400 && e.Status < 500 && e.Code != CodeTooMany && e.Code != CodeTimeout
+func (r *Refusal) Final() bool {
+	return r.Status >= 400 && r.Status < 500 && r.Code != CodeTooMany && r.Code != CodeTimeout
 }
 
 // Code names the reason of a refusal, for programs.

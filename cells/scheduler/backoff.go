@@ -59,12 +59,12 @@ func (d *delay) more(now time.Time) time.Duration {
 
 // due says whether a server is to be tried; and, if Placement has failed its last request while it
 // answered others, since when.
-func (d *backoff) due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.servers[uuid]
+func (b *backoff) due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := b.servers[uuid]
 	switch {
-	case needsPlacement && now.Before(d.placement.until):
+	case needsPlacement && now.Before(b.placement.until):
 		return false, unanswered
 	case own == nil:
 		return true, unanswered
@@ -75,28 +75,28 @@ func (d *backoff) due(uuid string, needsPlacement bool, now time.Time) (due bool
 }
 
 // failed puts off a server, and returns for how long.
-func (d *backoff) failed(uuid string, now time.Time) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.of(uuid).more(now)
+func (b *backoff) failed(uuid string, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of(uuid).more(now)
 }
 
 // wasQuery reports whether the request for a server that Placement failed last, while it answered
 // others, was a query for candidates.
-func (d *backoff) wasQuery(uuid string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.servers[uuid]
+func (b *backoff) wasQuery(uuid string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := b.servers[uuid]
 	return own != nil && own.query
 }
 
 // unanswered puts off a server alone, whose request Placement failed; it counts if that answers
 // others. query says that it was one for candidates. It returns how often it counted, and for how
 // long the server is put off.
-func (d *backoff) unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.of(uuid)
+func (b *backoff) unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := b.of(uuid)
 	own.query = query
 	if counts {
 		own.tries++
@@ -108,56 +108,56 @@ func (d *backoff) unanswered(uuid string, counts, query bool, now time.Time) (tr
 // failed one for a server. others says that it has carried out another one since it failed the last
 // one for this server; all, that it carries out none: it has failed the last one of another server,
 // and carried out none since.
-func (d *backoff) unwritten(uuid string, given int64) (others, all bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.of(uuid)
+func (b *backoff) unwritten(uuid string, given int64) (others, all bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := b.of(uuid)
 	others = own.unwritten != nil && *own.unwritten != given
-	all = !others && d.silent != "" && d.silentSince == given && (d.silent != uuid || d.writes)
-	d.silent, d.silentSince = uuid, given
-	own.unwritten, d.writes = &given, d.writes || all
+	all = !others && b.silent != "" && b.silentSince == given && (b.silent != uuid || b.writes)
+	b.silent, b.silentSince = uuid, given
+	own.unwritten, b.writes = &given, b.writes || all
 	return others, all
 }
 
 // of is the delay of a server. The caller has the mutex.
-func (d *backoff) of(uuid string) *delay {
-	if d.servers == nil {
-		d.servers = map[string]*delay{}
+func (b *backoff) of(uuid string) *delay {
+	if b.servers == nil {
+		b.servers = map[string]*delay{}
 	}
-	if d.servers[uuid] == nil {
-		d.servers[uuid] = &delay{}
+	if b.servers[uuid] == nil {
+		b.servers[uuid] = &delay{}
 	}
-	return d.servers[uuid]
+	return b.servers[uuid]
 }
 
 // succeeded ends the wait for a server, and for Placement if that was asked; if it carried out no
 // writes, it has to have done one since. back says that it was waited for.
-func (d *backoff) succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.servers, uuid)
-	if !asksPlacement || d.writes && d.silentSince == given {
+func (b *backoff) succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.servers, uuid)
+	if !asksPlacement || b.writes && b.silentSince == given {
 		return false
 	}
-	back = d.placement.wait > 0
-	d.placement, d.writes = delay{}, false
+	back = b.placement.wait > 0
+	b.placement, b.writes = delay{}, false
 	return back
 }
 
 // placementFailed puts off all that needs Placement; first says that it was not put off before.
-func (d *backoff) placementFailed(now time.Time) (wait time.Duration, first bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	first = d.placement.wait == 0
-	if !now.Before(d.placement.until) { // several workers find out at once
-		d.placement.more(now)
+func (b *backoff) placementFailed(now time.Time) (wait time.Duration, first bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first = b.placement.wait == 0
+	if !now.Before(b.placement.until) { // several workers find out at once
+		b.placement.more(now)
 	}
-	return d.placement.until.Sub(now), first
+	return b.placement.until.Sub(now), first
 }
 
 // keep forgets all servers but these.
-func (d *backoff) keep(there map[string]bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.servers, func(uuid string, _ *delay) bool { return !there[uuid] })
+func (b *backoff) keep(there map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.servers, func(uuid string, _ *delay) bool { return !there[uuid] })
 }

@@ -21,31 +21,31 @@ type meddled struct {
 	before map[int]func() // by the number of the call, from 1 on
 }
 
-func (s *meddled) called() {
-	s.calls++
-	if do := s.before[s.calls]; do != nil {
+func (m *meddled) called() {
+	m.calls++
+	if do := m.before[m.calls]; do != nil {
 		do()
 	}
 }
 
-func (s *meddled) Mapping(ctx context.Context, uuid string) (apidb.Mapping, error) {
-	s.called()
-	return s.Store.Mapping(ctx, uuid)
+func (m *meddled) Mapping(ctx context.Context, uuid string) (apidb.Mapping, error) {
+	m.called()
+	return m.Store.Mapping(ctx, uuid)
 }
 
-func (s *meddled) MappingsAfter(ctx context.Context, cell string, id int64, limit int) ([]apidb.Mapping, error) {
-	s.called()
-	return s.Store.MappingsAfter(ctx, cell, id, limit)
+func (m *meddled) MappingsAfter(ctx context.Context, cell string, id int64, limit int) ([]apidb.Mapping, error) {
+	m.called()
+	return m.Store.MappingsAfter(ctx, cell, id, limit)
 }
 
-func (s *meddled) MappingsOf(ctx context.Context, uuids []string) (map[string]apidb.Mapping, error) {
-	s.called()
-	return s.Store.MappingsOf(ctx, uuids)
+func (m *meddled) MappingsOf(ctx context.Context, uuids []string) (map[string]apidb.Mapping, error) {
+	m.called()
+	return m.Store.MappingsOf(ctx, uuids)
 }
 
-func (s *meddled) SetQueued(ctx context.Context, queued map[string]bool) error {
-	s.called()
-	return s.Store.SetQueued(ctx, queued)
+func (m *meddled) SetQueued(ctx context.Context, queued map[string]bool) error {
+	m.called()
+	return m.Store.SetQueued(ctx, queued)
 }
 
 // TestCorrectWhileAnotherProcessWrites: a server was deleted, or restored, by another process,

@@ -255,9 +255,9 @@ type serverLocks struct {
 }
 
 // lock waits for a server, until the context ends.
-func (b *serverLocks) lock(ctx context.Context, uuid string) (free func(), err error) {
+func (s *serverLocks) lock(ctx context.Context, uuid string) (free func(), err error) {
 	for {
-		free, wait := b.tryLock(uuid)
+		free, wait := s.tryLock(uuid)
 		if free != nil {
 			return free, nil
 		}
@@ -271,18 +271,18 @@ func (b *serverLocks) lock(ctx context.Context, uuid string) (free func(), err e
 
 // tryLock takes a server if it is free; otherwise free is nil, and wait is closed when to try
 // again.
-func (b *serverLocks) tryLock(uuid string) (free func(), wait <-chan struct{}) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if taken, is := b.servers[uuid]; is {
+func (s *serverLocks) tryLock(uuid string) (free func(), wait <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if taken, is := s.servers[uuid]; is {
 		return nil, taken
 	}
 	done := make(chan struct{})
-	b.servers[uuid] = done
+	s.servers[uuid] = done
 	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.servers, uuid)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.servers, uuid)
 		close(done)
 	}, nil
 }

@@ -83,7 +83,7 @@ type impossible struct {
 	details string
 }
 
-func (e *impossible) Error() string { return e.reason + ": " + e.details }
+func (i *impossible) Error() string { return i.reason + ": " + i.details }
 
 // specFor is what a guest is made of. Its allocations are read each time. The error is *impossible
 // if there is nothing to wait for.

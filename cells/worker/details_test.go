@@ -21,7 +21,7 @@ type reached struct {
 	from net.Addr
 }
 
-func (c reached) LocalAddr() net.Addr { return c.from }
+func (r reached) LocalAddr() net.Addr { return r.from }
 
 // over is a connection from an address and port.
 func over(from string) net.Conn {

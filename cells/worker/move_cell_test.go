@@ -71,24 +71,24 @@ func newMovingCell(t *testing.T, storage string) *movingCell {
 	return r
 }
 
-func (r *movingCell) start(host string) {
+func (mc *movingCell) start(host string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := worker.New(worker.Config{
-		Host: host, Version: "1", Cell: r.client, Allocations: r.placement, Logger: zerolog.Nop(),
+		Host: host, Version: "1", Cell: mc.client, Allocations: mc.placement, Logger: zerolog.Nop(),
 		Guests: oneGuestNode{
-			UUID: nodeOn(host), Name: host, Manager: r.drivers[host], Abilities: []string{plugins.AbilityMigrate},
-			Tree: func() *providertree.Tree { return r.trees[host] },
+			UUID: nodeOn(host), Name: host, Manager: mc.drivers[host], Abilities: []string{plugins.AbilityMigrate},
+			Tree: func() *providertree.Tree { return mc.trees[host] },
 		},
 	})
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.Run(ctx) }()
-	r.stops[host] = func() { cancel(); <-ended }
+	mc.stops[host] = func() { cancel(); <-ended }
 }
 
-func (r *movingCell) end(host string) {
-	if stop := r.stops[host]; stop != nil {
+func (mc *movingCell) end(host string) {
+	if stop := mc.stops[host]; stop != nil {
 		stop()
-		delete(r.stops, host)
+		delete(mc.stops, host)
 	}
 }
 
@@ -101,26 +101,26 @@ func check[T any](r *movingCell) func(T, error) T {
 	}
 }
 
-func (r *movingCell) server() cellwire.Server {
-	r.Helper()
-	return check[cellwire.Server](r)(r.client.Server(r.Context(), serverUUID(1)))
+func (mc *movingCell) server() cellwire.Server {
+	mc.Helper()
+	return check[cellwire.Server](mc)(mc.client.Server(mc.Context(), serverUUID(1)))
 }
 
 // eventually waits for a state of the server, and for the powers of the guests on both hosts.
-func (r *movingCell) eventually(what string, is func(s cellwire.Server) bool, first, second plugins.PowerState) {
-	r.Helper()
+func (mc *movingCell) eventually(what string, is func(s cellwire.Server) bool, first, second plugins.PowerState) {
+	mc.Helper()
 	defer func() {
-		if r.Failed() {
-			r.Logf("%+v", r.server())
+		if mc.Failed() {
+			mc.Logf("%+v", mc.server())
 		}
 	}()
-	testproc.Eventually(r, testproc.Patience, what, testproc.True(func() bool {
-		return is(r.server()) && r.power("cn1") == first && r.power("cn2") == second
+	testproc.Eventually(mc, testproc.Patience, what, testproc.True(func() bool {
+		return is(mc.server()) && mc.power("cn1") == first && mc.power("cn2") == second
 	}))
 }
 
-func (r *movingCell) power(host string) plugins.PowerState {
-	list := testproc.Try(r.drivers[host].Instances(r.Context(), host)).Or(r)
+func (mc *movingCell) power(host string) plugins.PowerState {
+	list := testproc.Try(mc.drivers[host].Instances(mc.Context(), host)).Or(mc)
 	for _, i := range list {
 		return i.Power
 	}
@@ -128,32 +128,32 @@ func (r *movingCell) power(host string) plugins.PowerState {
 }
 
 // move begins one to the other host, as the compute API does.
-func (r *movingCell) move(kind cellwire.MigrationType) string {
-	r.Helper()
-	from := r.server().Host
+func (mc *movingCell) move(kind cellwire.MigrationType) string {
+	mc.Helper()
+	from := mc.server().Host
 	to := otherHost(from)
-	r.moves++
+	mc.moves++
 	m := check[cellwire.Migration](
-		r)(r.client.Migrate(r.Context(), serverUUID(1),
-		cellwire.MigrateRequest{UUID: serverUUID(1000 + r.moves), Type: kind}))
-	r.placement.grantOf(1000+r.moves, nodeOn(from))
-	r.placement.grantOf(1, nodeOn(to))
-	r.step(m.UUID, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: to,
+		mc)(mc.client.Migrate(mc.Context(), serverUUID(1),
+		cellwire.MigrateRequest{UUID: serverUUID(1000 + mc.moves), Type: kind}))
+	mc.placement.grantOf(1000+mc.moves, nodeOn(from))
+	mc.placement.grantOf(1, nodeOn(to))
+	mc.step(m.UUID, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: to,
 		Node: to, NodeUUID: nodeOn(to)}})
 	return m.UUID
 }
 
-func (r *movingCell) step(migration string, step cellwire.MigrationStep) {
-	r.Helper()
-	check[cellwire.Migration](r)(r.client.Step(r.Context(), migration, step))
+func (mc *movingCell) step(migration string, step cellwire.MigrationStep) {
+	mc.Helper()
+	check[cellwire.Migration](mc)(mc.client.Step(mc.Context(), migration, step))
 }
 
-func (r *movingCell) disk(host string) string {
-	r.Helper()
+func (mc *movingCell) disk(host string) string {
+	mc.Helper()
 	text := ""
-	err := r.drivers[host].ReadFile(r.Context(), host, serverUUID(1), "disk", 0,
+	err := mc.drivers[host].ReadFile(mc.Context(), host, serverUUID(1), "disk", 0,
 		func(_ int64, data []byte) error { text += string(data); return nil })
-	testproc.Check(r, err)
+	testproc.Check(mc, err)
 	return text
 }
 

@@ -35,10 +35,10 @@ type standing struct {
 	read control.Configuration
 }
 
-func (r standing) Status(context.Context) health.Status {
+func (s standing) Status(context.Context) health.Status {
 	return health.Status{State: resourcetracker.Reporting}
 }
-func (r standing) Configuration() control.Configuration { return r.read }
+func (s standing) Configuration() control.Configuration { return s.read }
 
 // TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of
 // that agent; and otherwise at the one of --config.

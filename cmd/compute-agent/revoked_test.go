@@ -54,115 +54,115 @@ func newTheft(t *testing.T) *theft {
 	return s
 }
 
-func (s *theft) path(name string) string { return filepath.Join(s.dir, name) }
+func (t *theft) path(name string) string { return filepath.Join(t.dir, name) }
 
 // certificate makes a certificate and its key, and returns their files.
-func (s *theft) certificate(id pki.Identity) (certFile, keyFile string) {
-	s.t.Helper()
-	certFile, keyFile = s.path(id.Name+".pem"), s.path(id.Name+".key")
-	key := testproc.Try(pki.FileKey(keyFile)).Or(s.t)
-	csr := testproc.Try(pki.NewRequest(key, id.Name)).Or(s.t)
+func (t *theft) certificate(id pki.Identity) (certFile, keyFile string) {
+	t.t.Helper()
+	certFile, keyFile = t.path(id.Name+".pem"), t.path(id.Name+".key")
+	key := testproc.Try(pki.FileKey(keyFile)).Or(t.t)
+	csr := testproc.Try(pki.NewRequest(key, id.Name)).Or(t.t)
 	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
 	if id.Kind == pki.Service {
 		o.Client, o.Addresses = true, []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
-	text := testproc.Try(s.ca.SignPEM(csr, id, o)).Or(s.t)
-	testproc.Check(s.t, os.WriteFile(certFile, text, 0o600))
+	text := testproc.Try(t.ca.SignPEM(csr, id, o)).Or(t.t)
+	testproc.Check(t.t, os.WriteFile(certFile, text, 0o600))
 	return certFile, keyFile
 }
 
 // server is the TLS of a service.
-func (s *theft) server(name string) osapi.TLSFiles {
-	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: name})
+func (t *theft) server(name string) osapi.TLSFiles {
+	certFile, keyFile := t.certificate(pki.Identity{Kind: pki.Service, Name: name})
 	return osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
 }
 
 // client is the TLS of a client.
-func (s *theft) client(id pki.Identity) pki.ClientTLS {
-	certFile, keyFile := s.certificate(id)
-	return pki.ClientTLS{CAFile: s.path("ca.pem"), CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
+func (t *theft) client(id pki.Identity) pki.ClientTLS {
+	certFile, keyFile := t.certificate(id)
+	return pki.ClientTLS{CAFile: t.path("ca.pem"), CertFile: certFile, KeyFile: keyFile, MinVersion: tls.VersionTLS13}
 }
 
 // enrolment serves the enrolment service, and returns its URL.
-func (s *theft) enrolment() string {
-	s.t.Helper()
-	store := testproc.Try(apidb.Open(s.t.Context(), s.path("api.db"), apidb.Options{})).Or(s.t)
-	s.t.Cleanup(func() { testproc.Check(s.t, store.Close()) })
-	denied := testproc.Try(pki.OpenDenyFile(s.path("revoked"), zerolog.Nop())).Or(s.t)
-	service, err := enrolment.New(enrolment.Config{Store: store, Authority: s.ca, Names: []string{"127.0.0.1"},
+func (t *theft) enrolment() string {
+	t.t.Helper()
+	store := testproc.Try(apidb.Open(t.t.Context(), t.path("api.db"), apidb.Options{})).Or(t.t)
+	t.t.Cleanup(func() { testproc.Check(t.t, store.Close()) })
+	denied := testproc.Try(pki.OpenDenyFile(t.path("revoked"), zerolog.Nop())).Or(t.t)
+	service, err := enrolment.New(enrolment.Config{Store: store, Authority: t.ca, Names: []string{"127.0.0.1"},
 		Denied: denied, Logger: zerolog.Nop()})
-	testproc.Check(s.t, err)
-	l := s.listen()
-	s.run(func(ctx context.Context) {
-		testproc.NoError(s.t, service.Serve(ctx, l))
+	testproc.Check(t.t, err)
+	l := t.listen()
+	t.run(func(ctx context.Context) {
+		testproc.NoError(t.t, service.Serve(ctx, l))
 	})
 	return "https://" + l.Addr().String()
 }
 
 // revoke runs the command on the machine of the enrolment service.
-func (s *theft) revoke(host string) {
-	s.t.Helper()
+func (t *theft) revoke(host string) {
+	t.t.Helper()
 	var out bytes.Buffer
-	args := []string{"ca", "revoke", host, "--unknown", "--reason", "stolen", "--file", s.path("revoked")}
-	if code := execute(s.t.Context(), args, &out, &out); code != cli.ExitDone {
-		s.t.Fatalf("ca revoke exits with %d: %s", code, out.String())
+	args := []string{"ca", "revoke", host, "--unknown", "--reason", "stolen", "--file", t.path("revoked")}
+	if code := execute(t.t.Context(), args, &out, &out); code != cli.ExitDone {
+		t.t.Fatalf("ca revoke exits with %d: %s", code, out.String())
 	}
 }
 
 // follow copies the list of a URL quickly into a file, until the test ends. It waits for the first.
-func (s *theft) follow(url, name string) *pki.DenyFile {
-	s.t.Helper()
-	transport, err := pki.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil,
+func (t *theft) follow(url, name string) *pki.DenyFile {
+	t.t.Helper()
+	transport, err := pki.ClientTLS{CAFile: t.path("ca.pem")}.Transport(zerolog.Nop(), nil,
 		func(config *tls.Config) *http.Transport {
 			return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
 		})
-	testproc.Check(s.t, err)
-	denied, err := pki.FollowDenyFile(s.path(name),
+	testproc.Check(t.t, err)
+	denied, err := pki.FollowDenyFile(t.path(name),
 		pki.Source{URL: url, Transport: transport, Interval: 100 * time.Millisecond}, zerolog.Nop())
-	testproc.Check(s.t, err)
-	s.run(func(ctx context.Context) { denied.Run(ctx) })
+	testproc.Check(t.t, err)
+	t.run(func(ctx context.Context) { denied.Run(ctx) })
 	for end := time.Now().Add(testproc.Patience); denied.Get().Err() != nil; runtime.Gosched() {
 		if time.Now().After(end) {
-			s.t.Fatal("the list is not fetched")
+			t.t.Fatal("the list is not fetched")
 		}
 	}
 	return denied
 }
 
 // run runs something until the test ends, and waits for it then.
-func (s *theft) run(f func(context.Context)) {
+func (t *theft) run(f func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { f(ctx) })
-	s.t.Cleanup(func() { cancel(); group.Wait() })
+	t.t.Cleanup(func() { cancel(); group.Wait() })
 }
 
-func (s *theft) listen() net.Listener {
-	s.t.Helper()
-	return testproc.Try((&net.ListenConfig{}).Listen(s.t.Context(), "tcp", "127.0.0.1:0")).Or(s.t)
+func (t *theft) listen() net.Listener {
+	t.t.Helper()
+	return testproc.Try((&net.ListenConfig{}).Listen(t.t.Context(), "tcp", "127.0.0.1:0")).Or(t.t)
 }
 
 // newCell serves a cell, and returns its URL.
-func (s *theft) newCell(denied *pki.DenyFile) string {
-	s.t.Helper()
-	files := s.server("cell1")
-	files.ClientCAFile = s.path("ca.pem")
-	c := testproc.Try(cells.NewCell(s.t.Context(), cells.CellConfig{
-		Name: "cell1", Database: s.path("cell.db"), Auth: cell.MutualTLS([]string{"compute-api"}), Denied: denied,
+func (t *theft) newCell(denied *pki.DenyFile) string {
+	t.t.Helper()
+	files := t.server("cell1")
+	files.ClientCAFile = t.path("ca.pem")
+	c := testproc.Try(cells.NewCell(t.t.Context(), cells.CellConfig{
+		Name: "cell1", Database: t.path("cell.db"), Auth: cell.MutualTLS([]string{"compute-api"}), Denied: denied,
 		TLS: files, Logger: zerolog.Nop(),
-	})).Or(s.t)
-	s.t.Cleanup(func() { testproc.Check(s.t, c.Close()) })
-	l := s.listen()
-	s.run(func(ctx context.Context) {
-		testproc.NoError(s.t, c.Serve(ctx, l))
+	})).Or(t.t)
+	t.t.Cleanup(func() { testproc.Check(t.t, c.Close()) })
+	l := t.listen()
+	t.run(func(ctx context.Context) {
+		testproc.NoError(t.t, c.Serve(ctx, l))
 	})
 	return "https://" + l.Addr().String()
 }
 
-func (s *theft) cellClient(url string, id pki.Identity) *cellclient.Client {
-	s.t.Helper()
-	c := testproc.Try(cellclient.New(cellclient.Config{URL: url, Cell: "cell1", Files: s.client(id)})).Or(s.t)
-	s.t.Cleanup(c.CloseIdle)
+func (t *theft) cellClient(url string, id pki.Identity) *cellclient.Client {
+	t.t.Helper()
+	c := testproc.Try(cellclient.New(cellclient.Config{URL: url, Cell: "cell1", Files: t.client(id)})).Or(t.t)
+	t.t.Cleanup(c.CloseIdle)
 	return c
 }
 

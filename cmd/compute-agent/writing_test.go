@@ -88,60 +88,60 @@ func newAuthor(t *testing.T) *author {
 	return s
 }
 
-func (s *author) write(file, content string) {
-	s.Helper()
-	testproc.Check(s, os.MkdirAll(filepath.Dir(file), 0o755))
-	testproc.Check(s, os.WriteFile(file, []byte(content), 0o644))
+func (a *author) write(file, content string) {
+	a.Helper()
+	testproc.Check(a, os.MkdirAll(filepath.Dir(file), 0o755))
+	testproc.Check(a, os.WriteFile(file, []byte(content), 0o644))
 }
 
 // enter types a command and returns what is seen.
-func (s *author) enter(command string) string {
-	s.Helper()
+func (a *author) enter(command string) string {
+	a.Helper()
 	command = strings.TrimPrefix(command, "sudo ")
 	switch {
 	case strings.HasPrefix(command, "compute-agent standalone"):
-		return s.seen(s.start(command))
+		return a.seen(a.start(command))
 	case command == "systemctl restart compute-agent":
-		s.stop()
-		s.start("compute-agent standalone --state-dir state --runtime-dir run")
+		a.stop()
+		a.start("compute-agent standalone --state-dir state --runtime-dir run")
 		return ""
 	case strings.HasPrefix(command, "compute-agent plan --reshape"):
-		s.stop()
-		defer s.comeFromReleaseOne()()
-		command = "COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + s.url + " " + command
+		a.stop()
+		defer a.comeFromReleaseOne()()
+		command = "COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + a.url + " " + command
 	}
-	cmd := s.shell(strings.ReplaceAll(command, "/etc/compute-agent/", s.root+"/etc/compute-agent/"))
+	cmd := a.shell(strings.ReplaceAll(command, "/etc/compute-agent/", a.root+"/etc/compute-agent/"))
 	out, err := cmd.CombinedOutput()
 	explains := command == "bin/compute-driver-acme" // that it does not run by itself, and ends with 2
 	if (err != nil) != explains {
-		s.Fatalf("$ %s\n%s%v", command, out, err)
+		a.Fatalf("$ %s\n%s%v", command, out, err)
 	}
-	where := testproc.Try(os.ReadFile(filepath.Join(s.root, "pwd"))).Or(s)
-	s.dir = strings.TrimSpace(string(where))
+	where := testproc.Try(os.ReadFile(filepath.Join(a.root, "pwd"))).Or(a)
+	a.dir = strings.TrimSpace(string(where))
 	if strings.HasPrefix(command, "compute-agent plugin new") { // the machine is the one that the document has
 		for _, file := range []string{"dev.toml", "examples/acme.toml"} {
-			s.append(filepath.Join(s.dir, "compute-driver-acme", file), fmt.Sprintf("machine = %q\n", s.machine))
+			a.append(filepath.Join(a.dir, "compute-driver-acme", file), fmt.Sprintf("machine = %q\n", a.machine))
 		}
 	}
-	return s.seen(string(out))
+	return a.seen(string(out))
 }
 
 // shell is a command of the shell, after which its directory is noted.
-func (s *author) shell(command string) *exec.Cmd {
+func (a *author) shell(command string) *exec.Cmd {
 	if strings.Contains(command, "compute-agent ") && !strings.HasPrefix(command, "compute-agent plugin") &&
 		!strings.Contains(command, "/compute-agent/") {
-		command += " --config " + s.root + "/etc/compute-agent/compute-agent.toml"
+		command += " --config " + a.root + "/etc/compute-agent/compute-agent.toml"
 	}
-	cmd := exec.CommandContext(s.Context(), "bash",
-		"-c", command+"\ncode=$?; pwd >'"+filepath.Join(s.root, "pwd")+"'; exit $code")
-	cmd.Dir, cmd.Env = s.dir, s.env
+	cmd := exec.CommandContext(a.Context(), "bash",
+		"-c", command+"\ncode=$?; pwd >'"+filepath.Join(a.root, "pwd")+"'; exit $code")
+	cmd.Dir, cmd.Env = a.dir, a.env
 	return cmd
 }
 
-func (s *author) append(file, text string) {
-	s.Helper()
-	content := testproc.Try(os.ReadFile(file)).Or(s)
-	s.write(file, string(content)+text)
+func (a *author) append(file, text string) {
+	a.Helper()
+	content := testproc.Try(os.ReadFile(file)).Or(a)
+	a.write(file, string(content)+text)
 }
 
 // testOnly are lines about what only this test sets.
@@ -150,92 +150,92 @@ var testOnly = regexp.MustCompile(
 		`agent\.state_dir) = .*\n`)
 
 // seen is an output as if everything were below /.
-func (s *author) seen(out string) string {
-	out = strings.ReplaceAll(out, s.root, "")
+func (a *author) seen(out string) string {
+	out = strings.ReplaceAll(out, a.root, "")
 	return strings.ReplaceAll(testOnly.ReplaceAllString(out, ""), "/etc/compute-agent/compute-agent.toml, ", "")
 }
 
 // start starts the agent, and returns what it said until it was there.
-func (s *author) start(command string) string {
-	s.Helper()
-	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", s.root+
+func (a *author) start(command string) string {
+	a.Helper()
+	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", a.root+
 		"/etc/compute-agent/compute-agent.toml")
-	path := testproc.Try(exec.LookPath("compute-agent")).Or(s)
-	s.agent = exec.Command(path, words...)
-	s.agent.Dir, s.agent.Env = s.dir, s.env
+	path := testproc.Try(exec.LookPath("compute-agent")).Or(a)
+	a.agent = exec.Command(path, words...)
+	a.agent.Dir, a.agent.Env = a.dir, a.env
 	var stderr bytes.Buffer
-	s.agent.Stderr = &stderr
-	stdout, err := s.agent.StdoutPipe()
+	a.agent.Stderr = &stderr
+	stdout, err := a.agent.StdoutPipe()
 	if err == nil {
-		err = s.agent.Start()
+		err = a.agent.Start()
 	}
-	testproc.Check(s, err)
-	s.Cleanup(s.stop)
-	s.lines = bufio.NewScanner(stdout)
+	testproc.Check(a, err)
+	a.Cleanup(a.stop)
+	a.lines = bufio.NewScanner(stdout)
 	var said strings.Builder
-	for s.lines.Scan() {
-		fmt.Fprintln(&said, s.lines.Text())
-		if url, found := strings.CutPrefix(s.lines.Text(), "Placement listens at "); found {
-			s.url = strings.TrimSuffix(strings.Fields(url)[0], ".")
+	for a.lines.Scan() {
+		fmt.Fprintln(&said, a.lines.Text())
+		if url, found := strings.CutPrefix(a.lines.Text(), "Placement listens at "); found {
+			a.url = strings.TrimSuffix(strings.Fields(url)[0], ".")
 		}
-		if strings.HasPrefix(s.lines.Text(), "The agent keeps Placement up to date") {
+		if strings.HasPrefix(a.lines.Text(), "The agent keeps Placement up to date") {
 			return said.String()
 		}
 	}
-	s.Fatalf("$ %s\n%sand ended: %s", command, &said, &stderr)
+	a.Fatalf("$ %s\n%sand ended: %s", command, &said, &stderr)
 	return ""
 }
 
 // stop is Ctrl-C.
-func (s *author) stop() {
-	if s.agent == nil {
+func (a *author) stop() {
+	if a.agent == nil {
 		return
 	}
-	agent := s.agent
-	s.agent = nil
-	testproc.NoError(s, agent.Process.Signal(os.Interrupt))
-	for s.lines.Scan() {
+	agent := a.agent
+	a.agent = nil
+	testproc.NoError(a, agent.Process.Signal(os.Interrupt))
+	for a.lines.Scan() {
 	}
-	testproc.NoErrorf(s, agent.Wait(), "the agent ended")
+	testproc.NoErrorf(a, agent.Wait(), "the agent ended")
 }
 
 // comeFromReleaseOne serves Placement without an agent, and makes of its tree one of the driver's
 // first release: four slots on the root, three of them a guest's, and no provider for the device.
 // It returns what ends the service.
-func (s *author) comeFromReleaseOne() (end func()) {
-	s.Helper()
-	server := testproc.Try(placement.New(s.Context(), placement.Config{
-		Database: "sqlite://" + filepath.Join(s.dir, "state/placement.db"),
+func (a *author) comeFromReleaseOne() (end func()) {
+	a.Helper()
+	server := testproc.Try(placement.New(a.Context(), placement.Config{
+		Database: "sqlite://" + filepath.Join(a.dir, "state/placement.db"),
 		Auth:     placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
-	})).Or(s)
+	})).Or(a)
 	listener := httptest.NewServer(server.Handler())
-	s.url = listener.URL
+	a.url = listener.URL
 	const root, child = "/resource_providers?name=vm", "/resource_providers?name=vm_pci_0000_00_05_0"
 	uuid := func(path string) string {
 		found := regexp.MustCompile(`"uuid":"([-0-9a-f]{36})"`).
-			FindStringSubmatch(s.placement(http.MethodGet, path, ""))
+			FindStringSubmatch(a.placement(http.MethodGet, path, ""))
 		if found == nil {
-			s.Fatalf("Placement has no %s", path)
+			a.Fatalf("Placement has no %s", path)
 		}
 		return found[1]
 	}
-	s.placement(http.MethodDelete, "/resource_providers/"+uuid(child), "")
+	a.placement(http.MethodDelete, "/resource_providers/"+uuid(child), "")
 	node := uuid(root)
 	generation := regexp.MustCompile(`"resource_provider_generation":(\d+)`).
-		FindStringSubmatch(s.placement(http.MethodGet, "/resource_providers/"+node+"/inventories", ""))[1]
-	s.placement(http.MethodPost, "/resource_providers/"+node+"/inventories",
+		FindStringSubmatch(a.placement(http.MethodGet, "/resource_providers/"+node+"/inventories", ""))[1]
+	a.placement(http.MethodPost, "/resource_providers/"+node+"/inventories",
 		`{"resource_class":"CUSTOM_ACME_SLOT","total":4,"resource_provider_generation":`+generation+`}`)
-	s.placement(http.MethodPut, "/allocations/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11",
+	a.placement(http.MethodPut, "/allocations/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11",
 		`{"allocations":{"`+node+
 			`":{"resources":{"CUSTOM_ACME_SLOT":3}}},"project_id":"p","user_id":"u","consumer_generation":null,`+
 			`"consumer_type":"INSTANCE"}`)
 	return func() {
 		listener.Close()
-		testproc.NoError(s, server.Close())
+		testproc.NoError(a, server.Close())
 	}
 }
 
-func (s *author) placement(method, path, body string) string {
-	s.Helper()
-	return string(testproc.Send(s, nil, method, s.url+path, "placement latest", body).Good(s).Body)
+func (a *author) placement(method, path, body string) string {
+	a.Helper()
+	return string(testproc.Send(a, nil, method, a.url+path, "placement latest", body).Good(a).Body)
 }

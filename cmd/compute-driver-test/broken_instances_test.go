@@ -219,12 +219,12 @@ var _ = broken(map[string]brokenPlugin{
 })
 
 // has says whether there is an instance of the uuid on the first node.
-func (s *raw) has(ctx context.Context, uuid string) bool {
-	nodes, err := s.fake.AvailableNodes(ctx)
+func (r *raw) has(ctx context.Context, uuid string) bool {
+	nodes, err := r.fake.AvailableNodes(ctx)
 	if err != nil {
 		return false
 	}
-	list, _ := s.fake.Instances(ctx, nodes[0].Name)
+	list, _ := r.fake.Instances(ctx, nodes[0].Name)
 	for _, i := range list {
 		if i.UUID == uuid {
 			return true
@@ -234,8 +234,8 @@ func (s *raw) has(ctx context.Context, uuid string) bool {
 }
 
 // regardless makes an instance whatever was granted.
-func (s *raw) regardless(ctx context.Context, req spawnReq) (any, error) {
-	is, err := s.fake.Spawn(ctx, req.GetNode(),
+func (r *raw) regardless(ctx context.Context, req spawnReq) (any, error) {
+	is, err := r.fake.Spawn(ctx, req.GetNode(),
 		plugins.InstanceSpec{UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName()}, nil)
 	return &driverv1.SpawnInstanceResponse{Instance: rawInstance(is)}, err
 }

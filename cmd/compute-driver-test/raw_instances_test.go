@@ -29,10 +29,10 @@ func rawInstance(i plugins.Instance) *driverv1.Instance {
 		PowerState: driverv1.PowerState(i.Power), HypervisorName: i.HypervisorName}
 }
 
-func (s *rawInstances) List(
+func (r *rawInstances) List(
 	ctx context.Context, req *driverv1.ListInstancesRequest,
 ) (*driverv1.ListInstancesResponse, error) {
-	list, err := s.fake.Instances(ctx, req.GetNode())
+	list, err := r.fake.Instances(ctx, req.GetNode())
 	out := &driverv1.ListInstancesResponse{}
 	for _, i := range list {
 		out.Instances = append(out.Instances, rawInstance(i))
@@ -57,65 +57,65 @@ func requested(req interface {
 		tree, nil
 }
 
-func (s *rawInstances) CheckSpawn(
+func (r *rawInstances) CheckSpawn(
 	ctx context.Context, req *driverv1.CheckSpawnRequest,
 ) (*driverv1.CheckSpawnResponse, error) {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityCheckSpawn) {
+	if r.broken.capabilities != nil && !slices.Contains(r.broken.capabilities, protocol.CapabilityCheckSpawn) {
 		return nil, status.Error(codes.Unimplemented, "it checks nothing before it makes it")
 	}
 	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
 	}
-	return &driverv1.CheckSpawnResponse{}, s.fake.CheckSpawn(ctx, req.GetNode(), spec, tree)
+	return &driverv1.CheckSpawnResponse{}, r.fake.CheckSpawn(ctx, req.GetNode(), spec, tree)
 }
 
-func (s *rawInstances) Restore(
+func (r *rawInstances) Restore(
 	ctx context.Context, req *driverv1.RestoreInstanceRequest,
 ) (*driverv1.RestoreInstanceResponse, error) {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityRestore) {
+	if r.broken.capabilities != nil && !slices.Contains(r.broken.capabilities, protocol.CapabilityRestore) {
 		return nil, status.Error(codes.Unimplemented, "it makes nothing again")
 	}
 	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
 	}
-	is, err := s.fake.Restore(ctx, req.GetNode(), spec, tree)
+	is, err := r.fake.Restore(ctx, req.GetNode(), spec, tree)
 	return &driverv1.RestoreInstanceResponse{Instance: rawInstance(is)}, err
 }
 
-func (s *rawInstances) Spawn(
+func (r *rawInstances) Spawn(
 	ctx context.Context, req *driverv1.SpawnInstanceRequest,
 ) (*driverv1.SpawnInstanceResponse, error) {
 	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
 	}
-	is, err := s.fake.Spawn(ctx, req.GetNode(), spec, tree)
+	is, err := r.fake.Spawn(ctx, req.GetNode(), spec, tree)
 	return &driverv1.SpawnInstanceResponse{Instance: rawInstance(is)}, err
 }
 
-func (s *rawInstances) Destroy(
+func (r *rawInstances) Destroy(
 	ctx context.Context, req *driverv1.DestroyInstanceRequest,
 ) (*driverv1.DestroyInstanceResponse, error) {
-	return &driverv1.DestroyInstanceResponse{}, s.fake.Destroy(ctx, req.GetNode(), req.GetUuid())
+	return &driverv1.DestroyInstanceResponse{}, r.fake.Destroy(ctx, req.GetNode(), req.GetUuid())
 }
 
-func (s *rawInstances) Depart(
+func (r *rawInstances) Depart(
 	ctx context.Context, req *driverv1.DepartInstanceRequest,
 ) (*driverv1.DepartInstanceResponse, error) {
-	offer, err := s.fake.Depart(ctx, req.GetNode(), req.GetUuid())
+	offer, err := r.fake.Depart(ctx, req.GetNode(), req.GetUuid())
 	return &driverv1.DepartInstanceResponse{Offer: offer}, err
 }
 
-func (s *rawInstances) Leave(
+func (r *rawInstances) Leave(
 	ctx context.Context, req *driverv1.LeaveInstanceRequest,
 ) (*driverv1.LeaveInstanceResponse, error) {
-	return &driverv1.LeaveInstanceResponse{}, s.fake.Leave(ctx, req.GetNode(), req.GetUuid())
+	return &driverv1.LeaveInstanceResponse{}, r.fake.Leave(ctx, req.GetNode(), req.GetUuid())
 }
 
 // Arrive goes around as the unary calls do, with what begins it.
-func (s *rawInstances) Arrive(
+func (r *rawInstances) Arrive(
 	stream grpc.BidiStreamingServer[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse],
 ) error {
 	first, err := stream.Recv()
@@ -132,15 +132,15 @@ func (s *rawInstances) Arrive(
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument, err.Error())
 		}
-		is, err := s.fake.Arrive(stream.Context(), begin.GetNode(), plugins.InstanceSpec{
+		is, err := r.fake.Arrive(stream.Context(), begin.GetNode(), plugins.InstanceSpec{
 			UUID: begin.GetSpec().GetUuid(), Name: begin.GetSpec().GetName(), Allocations: granted,
 		}, tree, plugins.Arrival{Node: begin.GetFromNode(), Evacuation: begin.GetEvacuation(), Offer: begin.GetOffer()})
 		return &driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Instance{Instance: rawInstance(
 			is)}}, err
 	}
 	var reply any
-	if s.broken.around != nil {
-		reply, err = s.broken.around(s.raw, stream.Context(), "Arrive", begin, arrive)
+	if r.broken.around != nil {
+		reply, err = r.broken.around(r.raw, stream.Context(), "Arrive", begin, arrive)
 	} else {
 		reply, err = arrive()
 	}
@@ -150,29 +150,29 @@ func (s *rawInstances) Arrive(
 	return stream.Send(reply.(*driverv1.ArriveInstanceResponse))
 }
 
-func (s *rawInstances) SetPower(
+func (r *rawInstances) SetPower(
 	ctx context.Context, req *driverv1.SetInstancePowerRequest,
 ) (*driverv1.SetInstancePowerResponse, error) {
-	is, err := s.fake.SetPower(ctx, req.GetNode(),
+	is, err := r.fake.SetPower(ctx, req.GetNode(),
 		req.GetUuid(), plugins.PowerState(req.GetPowerState()), req.GetHard())
 	return &driverv1.SetInstancePowerResponse{Instance: rawInstance(is)}, err
 }
 
-func (s *rawInstances) ConsoleLog(
+func (r *rawInstances) ConsoleLog(
 	ctx context.Context, req *driverv1.ConsoleLogRequest,
 ) (*driverv1.ConsoleLogResponse, error) {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityConsoleLog) {
+	if r.broken.capabilities != nil && !slices.Contains(r.broken.capabilities, protocol.CapabilityConsoleLog) {
 		return nil, status.Error(codes.Unimplemented, "it keeps no console logs")
 	}
-	log, err := s.fake.ConsoleLog(ctx, req.GetNode(), req.GetUuid(), int(req.GetMaxBytes()))
+	log, err := r.fake.ConsoleLog(ctx, req.GetNode(), req.GetUuid(), int(req.GetMaxBytes()))
 	return &driverv1.ConsoleLogResponse{Log: log}, err
 }
 
 // Console goes around as the unary calls do, with what opens it, until it is open.
-func (s *rawInstances) Console(
+func (r *rawInstances) Console(
 	stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse],
 ) error {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityConsole) {
+	if r.broken.capabilities != nil && !slices.Contains(r.broken.capabilities, protocol.CapabilityConsole) {
 		return status.Error(codes.Unimplemented, "it has no consoles")
 	}
 	first, err := stream.Recv()
@@ -180,11 +180,11 @@ func (s *rawInstances) Console(
 		return err
 	}
 	open := func() (any, error) {
-		return s.fake.OpenConsole(stream.Context(), first.GetOpen().GetNode(), first.GetOpen().GetUuid())
+		return r.fake.OpenConsole(stream.Context(), first.GetOpen().GetNode(), first.GetOpen().GetUuid())
 	}
 	var console any
-	if s.broken.around != nil {
-		console, err = s.broken.around(s.raw, stream.Context(), "Console", first.GetOpen(), open)
+	if r.broken.around != nil {
+		console, err = r.broken.around(r.raw, stream.Context(), "Console", first.GetOpen(), open)
 	} else {
 		console, err = open()
 	}
@@ -206,10 +206,10 @@ func (s *rawInstances) Console(
 }
 
 // Watch is one more of the name: it is of another service than that of raw.
-func (s *rawInstances) Watch(
+func (r *rawInstances) Watch(
 	req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse],
 ) error {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityInstanceEvents) {
+	if r.broken.capabilities != nil && !slices.Contains(r.broken.capabilities, protocol.CapabilityInstanceEvents) {
 		return status.Error(codes.Unimplemented, "it does not watch instances")
 	}
 	beat := func() error {
@@ -225,13 +225,13 @@ func (s *rawInstances) Watch(
 		})
 	}
 	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
-	if s.broken.events != nil {
-		return s.broken.events(stream.Context(), beat, interval)
+	if r.broken.events != nil {
+		return r.broken.events(stream.Context(), beat, interval)
 	}
 	type event struct{ node, uuid string }
 	events := make(chan event)
 	go func() {
-		_ = s.fake.WatchInstances(stream.Context(), func(node, uuid string) {
+		_ = r.fake.WatchInstances(stream.Context(), func(node, uuid string) {
 			select {
 			case events <- event{node, uuid}:
 			case <-stream.Context().Done():

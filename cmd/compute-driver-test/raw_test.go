@@ -96,31 +96,31 @@ func serveBroken(name string) {
 	}
 }
 
-func (s *raw) GRPCServer(_ *goplugin.GRPCBroker, srv *grpc.Server) error {
-	driverv1.RegisterPluginServer(srv, s)
-	driverv1.RegisterDriverServer(srv, s)
-	driverv1.RegisterInstancesServer(srv, &rawInstances{raw: s})
+func (r *raw) GRPCServer(_ *goplugin.GRPCBroker, srv *grpc.Server) error {
+	driverv1.RegisterPluginServer(srv, r)
+	driverv1.RegisterDriverServer(srv, r)
+	driverv1.RegisterInstancesServer(srv, &rawInstances{raw: r})
 	return nil
 }
 
-func (s *raw) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
+func (r *raw) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) (any, error) {
 	return nil, errors.New("this is the plugin's side")
 }
 
-func (s *raw) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if _, instances := info.Server.(*rawInstances); info.Server != any(s) && !instances {
+func (r *raw) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if _, instances := info.Server.(*rawInstances); info.Server != any(r) && !instances {
 		return next(ctx, req)
 	}
 	call := path.Base(info.FullMethod)
 	if call != "Shutdown" {
-		s.mu.Lock()
-		if s.closing && !s.broken.serveAfterShutdown {
-			s.mu.Unlock()
+		r.mu.Lock()
+		if r.closing && !r.broken.serveAfterShutdown {
+			r.mu.Unlock()
 			return nil, status.Error(codes.Unavailable, "shutting down")
 		}
-		s.calls.Add(1)
-		s.mu.Unlock()
-		defer s.calls.Done()
+		r.calls.Add(1)
+		r.mu.Unlock()
+		defer r.calls.Done()
 	}
 	run := func() (any, error) {
 		reply, err := next(ctx, req)
@@ -129,10 +129,10 @@ func (s *raw) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo
 		}
 		return reply, nil
 	}
-	if s.broken.around == nil {
+	if r.broken.around == nil {
 		return run()
 	}
-	return s.broken.around(s, ctx, call, req, run)
+	return r.broken.around(r, ctx, call, req, run)
 }
 
 // answerOf is what the SDK makes of errors.
@@ -166,47 +166,47 @@ func answerOf(err error) error {
 	return f.Err()
 }
 
-func (s *raw) Info(context.Context, *driverv1.InfoRequest) (*driverv1.InfoResponse, error) {
+func (r *raw) Info(context.Context, *driverv1.InfoRequest) (*driverv1.InfoResponse, error) {
 	capabilities := allCapabilities
-	if s.broken.capabilities != nil {
-		capabilities = s.broken.capabilities
+	if r.broken.capabilities != nil {
+		capabilities = r.broken.capabilities
 	}
 	return &driverv1.InfoResponse{Name: "raw", Version: "1", Sdk: "none", Capabilities: capabilities}, nil
 }
 
-func (s *raw) ConfigSchema(context.Context, *driverv1.ConfigSchemaRequest) (*driverv1.ConfigSchemaResponse, error) {
-	return &driverv1.ConfigSchemaResponse{JsonSchema: s.fake.ConfigSchema()}, nil
+func (r *raw) ConfigSchema(context.Context, *driverv1.ConfigSchemaRequest) (*driverv1.ConfigSchemaResponse, error) {
+	return &driverv1.ConfigSchemaResponse{JsonSchema: r.fake.ConfigSchema()}, nil
 }
 
-func (s *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*driverv1.ConfigureResponse, error) {
-	if err := s.fake.Configure(ctx, req.GetConfigJson(),
+func (r *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*driverv1.ConfigureResponse, error) {
+	if err := r.fake.Configure(ctx, req.GetConfigJson(),
 		plugins.HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir()}); err != nil {
 		return nil, err
 	}
-	s.configured.Store(true)
-	return &driverv1.ConfigureResponse{ShapeVersion: int32(s.fake.LayoutVersion())}, nil
+	r.configured.Store(true)
+	return &driverv1.ConfigureResponse{ShapeVersion: int32(r.fake.LayoutVersion())}, nil
 }
 
-func (s *raw) Health(context.Context, *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
+func (r *raw) Health(context.Context, *driverv1.HealthRequest) (*driverv1.HealthResponse, error) {
 	out := &driverv1.HealthResponse{}
-	for _, w := range s.fake.Warnings() {
+	for _, w := range r.fake.Warnings() {
 		out.Warnings = append(out.Warnings, &driverv1.Warning{Name: w.Name, Text: w.Text})
 	}
 	return out, nil
 }
 
-func (s *raw) Shutdown(context.Context, *driverv1.ShutdownRequest) (*driverv1.ShutdownResponse, error) {
-	s.mu.Lock()
-	s.closing = true
-	s.mu.Unlock()
-	s.calls.Wait()
+func (r *raw) Shutdown(context.Context, *driverv1.ShutdownRequest) (*driverv1.ShutdownResponse, error) {
+	r.mu.Lock()
+	r.closing = true
+	r.mu.Unlock()
+	r.calls.Wait()
 	return &driverv1.ShutdownResponse{}, nil
 }
 
-func (s *raw) AvailableNodes(
+func (r *raw) AvailableNodes(
 	ctx context.Context, _ *driverv1.AvailableNodesRequest,
 ) (*driverv1.AvailableNodesResponse, error) {
-	nodes, err := s.fake.AvailableNodes(ctx)
+	nodes, err := r.fake.AvailableNodes(ctx)
 	out := &driverv1.AvailableNodesResponse{}
 	for _, n := range nodes {
 		out.Nodes = append(out.Nodes, &driverv1.Node{Name: n.Name, Uuid: n.UUID})
@@ -214,23 +214,23 @@ func (s *raw) AvailableNodes(
 	return out, err
 }
 
-func (s *raw) UpdateProviderTree(
+func (r *raw) UpdateProviderTree(
 	ctx context.Context, req *driverv1.UpdateProviderTreeRequest,
 ) (*driverv1.UpdateProviderTreeResponse, error) {
 	tree, given, err := receivedBy(req.GetTree(), req.GetAllocations())
 	if err != nil {
 		return nil, err
 	}
-	after, err := s.fake.UpdateProviderTree(ctx, tree, req.GetNode(), given)
+	after, err := r.fake.UpdateProviderTree(ctx, tree, req.GetNode(), given)
 	if err != nil {
 		return nil, err
 	}
 	out := &driverv1.UpdateProviderTreeResponse{
 		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after),
-		CapabilityTraits: s.fake.Capabilities(req.GetNode()),
+		CapabilityTraits: r.fake.Capabilities(req.GetNode()),
 	}
 	if given != nil {
-		out.ClassRenames = s.fake.ClassRenames()
+		out.ClassRenames = r.fake.ClassRenames()
 	}
 	return out, nil
 }
@@ -246,30 +246,30 @@ func receivedBy(
 	return t, given, err
 }
 
-func (s *raw) ReshapeStep(
+func (r *raw) ReshapeStep(
 	ctx context.Context, req *driverv1.ReshapeStepRequest,
 ) (*driverv1.ReshapeStepResponse, error) {
 	tree, given, err := receivedBy(req.GetTree(), req.GetAllocations())
 	if err != nil {
 		return nil, err
 	}
-	if from := int(req.GetFromShape()); from < 0 || from >= s.fake.LayoutVersion() {
+	if from := int(req.GetFromShape()); from < 0 || from >= r.fake.LayoutVersion() {
 		return nil, status.Error(codes.InvalidArgument, "there is no such step")
 	}
-	after, err := s.fake.Reshape(ctx, tree, req.GetNode(), int(req.GetFromShape()), given)
+	after, err := r.fake.Reshape(ctx, tree, req.GetNode(), int(req.GetFromShape()), given)
 	if err != nil {
 		return nil, err
 	}
 	return &driverv1.ReshapeStepResponse{Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after),
-		ClassRenames: s.fake.ClassRenames()}, nil
+		ClassRenames: r.fake.ClassRenames()}, nil
 }
 
-func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
+func (r *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
 	tree, _, err := receivedBy(req.GetTree(), nil)
 	if err != nil {
 		return nil, err
 	}
-	guests, err := s.fake.Guests(ctx, tree, req.GetNode())
+	guests, err := r.fake.Guests(ctx, tree, req.GetNode())
 	out := &driverv1.GuestsResponse{}
 	for _, g := range guests {
 		out.Guests = append(out.Guests,
@@ -279,15 +279,15 @@ func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv
 	return out, err
 }
 
-func (s *raw) NodeDeleted(
+func (r *raw) NodeDeleted(
 	ctx context.Context, req *driverv1.NodeDeletedRequest,
 ) (*driverv1.NodeDeletedResponse, error) {
-	deleted, err := s.fake.NodeDeleted(ctx, plugins.Node{Name: req.GetNode().GetName(), UUID: req.GetNode().GetUuid()})
+	deleted, err := r.fake.NodeDeleted(ctx, plugins.Node{Name: req.GetNode().GetName(), UUID: req.GetNode().GetUuid()})
 	return &driverv1.NodeDeletedResponse{Deleted: deleted}, err
 }
 
-func (s *raw) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
-	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityWatch) {
+func (r *raw) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
+	if r.broken.capabilities != nil && !slices.Contains(r.broken.capabilities, protocol.CapabilityWatch) {
 		return status.Error(codes.Unimplemented, "it does not watch")
 	}
 	beat := func() error {
@@ -295,8 +295,8 @@ func (s *raw) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServe
 			&driverv1.WatchResponse{Event: &driverv1.WatchResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
 	}
 	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
-	if s.broken.watch != nil {
-		return s.broken.watch(s, beat, interval)
+	if r.broken.watch != nil {
+		return r.broken.watch(r, beat, interval)
 	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

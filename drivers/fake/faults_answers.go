@@ -105,11 +105,11 @@ func oneTooMany(a *treeUpdate) error {
 }
 
 // onFirstConsumer runs a change of one consumer. Without allocations there is nothing to do.
-func (a *treeUpdate) onFirstConsumer(change func(consumer string)) error {
-	if !a.given {
+func (t *treeUpdate) onFirstConsumer(change func(consumer string)) error {
+	if !t.given {
 		return nil
 	}
-	for consumer := range a.allocations {
+	for consumer := range t.allocations {
 		change(consumer)
 		return nil
 	}

@@ -189,7 +189,7 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 }
 
 // addCells lists the NUMA cells, with the caches that are known of them.
-func (l *hostDevices) addCells(m machine.Machine, caches map[int][]discovery.Cache) {
+func (h *hostDevices) addCells(m machine.Machine, caches map[int][]discovery.Cache) {
 	for _, c := range m.Cells {
 		cell := hostCell{Cell: c.ID, CPUs: machine.FormatCPUs(c.CPUs),
 			MemoryMiB: c.MemoryKiB / kibPerMiB, Caches: []hostCache{}}
@@ -200,7 +200,7 @@ func (l *hostDevices) addCells(m machine.Machine, caches map[int][]discovery.Cac
 			cell.Caches = append(cell.Caches,
 				hostCache{Level: cache.Level, SizeKiB: cache.SizeKiB, CPUs: machine.FormatCPUs(cache.CPUs)})
 		}
-		l.Cells = append(l.Cells, cell)
+		h.Cells = append(h.Cells, cell)
 	}
 }
 
@@ -239,11 +239,11 @@ func cellNumber(cell int) *int {
 // configure writes the lines that offer all devices: parents of mediated devices by a type,
 // physical functions by their virtual functions if they have any. A parent offers one type only:
 // the type of its existing mediated devices, or else its first. A comment names the other types.
-func (l *hostDevices) configure() {
+func (h *hostDevices) configure() {
 	var types, others, specs []string
 	chosen := map[string]bool{} // devices
 	for _, existing := range []bool{true, false} {
-		for _, t := range l.Mdevs {
+		for _, t := range h.Mdevs {
 			if quoted := fmt.Sprintf("%q", t.Type); !chosen[t.Device] && (!existing || t.Existing > 0) {
 				chosen[t.Device] = true
 				if !slices.Contains(types, quoted) {
@@ -252,7 +252,7 @@ func (l *hostDevices) configure() {
 			}
 		}
 	}
-	for _, t := range l.Mdevs {
+	for _, t := range h.Mdevs {
 		if text := strings.TrimSpace(t.Type + " " + t.Name); !slices.Contains(types, fmt.Sprintf("%q", t.Type)) &&
 			!slices.Contains(others, text) {
 			others = append(others, text)
@@ -263,9 +263,9 @@ func (l *hostDevices) configure() {
 		if len(others) > 0 {
 			line += " # one type per device; alternatives: " + strings.Join(others, ", ")
 		}
-		l.Configuration = append(l.Configuration, line)
+		h.Configuration = append(h.Configuration, line)
 	}
-	for _, d := range slices.Concat(l.GPUs, l.NICs) {
+	for _, d := range slices.Concat(h.GPUs, h.NICs) {
 		if d.makesMdevs || d.VirtualFunctions > 0 {
 			continue
 		}
@@ -278,8 +278,8 @@ func (l *hostDevices) configure() {
 		}
 	}
 	if len(specs) > 0 {
-		l.Configuration = append(l.Configuration, "pci_report_in_placement = true", "pci_device_spec = [")
-		l.Configuration = append(append(l.Configuration, specs...), "]")
+		h.Configuration = append(h.Configuration, "pci_report_in_placement = true", "pci_device_spec = [")
+		h.Configuration = append(append(h.Configuration, specs...), "]")
 	}
 }
 
@@ -288,7 +288,7 @@ func (d hostDevice) productName() string {
 	return discovery.Label{Vendor: d.Vendor, Product: d.Product}.ProductName()
 }
 
-func (l hostDevices) print(w io.Writer) error {
+func (h hostDevices) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	table := func(title, columns string, rows int, row func(i int) []any) {
 		if rows == 0 {
@@ -315,31 +315,31 @@ func (l hostDevices) print(w io.Writer) error {
 				orDash(d.Driver), orDash(d.IOMMUGroup), d.functions()}
 		})
 	}
-	table("Processors", "PACKAGE   MODEL   VENDOR   FLAGS", len(l.Processors), func(i int) []any {
-		p := l.Processors[i]
+	table("Processors", "PACKAGE   MODEL   VENDOR   FLAGS", len(h.Processors), func(i int) []any {
+		p := h.Processors[i]
 		return []any{p.Package, orDash(p.Model), orDash(p.Vendor), len(p.Flags)}
 	})
-	table("NUMA cells", "CELL   CPUS   MEMORY   DISTANCES   CACHES", len(l.Cells), func(i int) []any {
-		c := l.Cells[i]
+	table("NUMA cells", "CELL   CPUS   MEMORY   DISTANCES   CACHES", len(h.Cells), func(i int) []any {
+		c := h.Cells[i]
 		return []any{c.Cell, orDash(c.CPUs), fmt.Sprintf("%d MiB", c.MemoryMiB),
 			strings.Trim(fmt.Sprint(c.Distances), "[]"), orDash(c.cachesText())}
 	})
-	devices("GPUs and accelerators", l.GPUs)
-	devices("Network devices", l.NICs)
-	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(l.Mdevs),
+	devices("GPUs and accelerators", h.GPUs)
+	devices("Network devices", h.NICs)
+	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(h.Mdevs),
 		func(i int) []any {
-			m := l.Mdevs[i]
+			m := h.Mdevs[i]
 			return []any{m.Type, orDash(m.Name), m.Device, orDash(m.Product), cellText(m.Cell), m.Existing, m.Available}
 		})
 	switch {
-	case len(l.Configuration) > 0:
+	case len(h.Configuration) > 0:
 		_, _ = fmt.Fprintf(t,
 			"To offer these devices to guests, add to [drivers.libvirt.config] (leave out what the host needs):\n\n"+
-				"%s\n", strings.Join(l.Configuration, "\n"))
+				"%s\n", strings.Join(h.Configuration, "\n"))
 	default:
 		_, _ = fmt.Fprintln(t, "There are no GPUs, network devices or mediated device types.")
 	}
-	for _, text := range l.Discrepancies {
+	for _, text := range h.Discrepancies {
 		_, _ = fmt.Fprintf(t, "\nnote: %s\n", text)
 	}
 	return t.Flush()

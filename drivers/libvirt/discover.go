@@ -307,32 +307,32 @@ func (d *Driver) compareDevices(
 }
 
 // report chooses what is reported of what was found.
-func (w *deviceComparison) report(before deviceComparison) {
+func (d *deviceComparison) report(before deviceComparison) {
 	stood := before.discrepancies
 	switch {
-	case w.connection != before.connection || w.config != before.config:
-		stood = w.found
-	case w.events == before.events:
+	case d.connection != before.connection || d.config != before.config:
+		stood = d.found
+	case d.events == before.events:
 		stood = before.found
 	}
-	for _, one := range w.found {
+	for _, one := range d.found {
 		if slices.ContainsFunc(stood, func(s machine.Discrepancy) bool { return s.Key == one.Key }) {
-			w.discrepancies = append(w.discrepancies, one)
+			d.discrepancies = append(d.discrepancies, one)
 		}
 	}
 }
 
 // holds reports whether the last comparison is still valid.
-func (w deviceComparison) holds(now deviceComparison) bool {
+func (d deviceComparison) holds(now deviceComparison) bool {
 	switch {
-	case w.config != now.config || w.connection != now.connection:
+	case d.config != now.config || d.connection != now.connection:
 		return false
-	case len(w.found) > len(w.discrepancies):
+	case len(d.found) > len(d.discrepancies):
 		return false
-	case len(w.found) > 0 && (w.events != now.events || w.since+1 >= lookAgain):
+	case len(d.found) > 0 && (d.events != now.events || d.since+1 >= lookAgain):
 		return false
 	}
-	return reflect.DeepEqual(w.devices, now.devices) && reflect.DeepEqual(w.parents, now.parents)
+	return reflect.DeepEqual(d.devices, now.devices) && reflect.DeepEqual(d.parents, now.parents)
 }
 
 // nodeDevices are the devices that are active. Cost: two calls, and one for each device.

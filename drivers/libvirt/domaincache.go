@@ -36,12 +36,12 @@ type entry struct {
 //
 // Cost: one call for the list and one for the states, and one for each domain that something
 // happened to; each is read every lookAgain passes in any case, at different ones.
-func (r *domainCache) list(
+func (dc *domainCache) list(
 	ctx context.Context, l *hypervisor.Link, all bool,
 ) ([]domain.Domain, []machine.Discrepancy, error) {
-	r.pass++
+	dc.pass++
 	// The call may continue after its caller gave up, so it gets today's values.
-	pass, entries, index := r.pass, r.known, 0
+	pass, entries, index := dc.pass, dc.known, 0
 	list, err := hypervisor.Domains(ctx, l, func(d hypervisor.Domain) bool {
 		index++
 		e, known := entries[d.UUID]
@@ -54,13 +54,13 @@ func (r *domainCache) list(
 	var domains []domain.Domain
 	var discrepancies []machine.Discrepancy
 	for _, d := range list {
-		e := r.known[d.UUID]
+		e := dc.known[d.UUID]
 		if d.XML != "" {
 			e.domain, e.err = domain.Parse([]byte(d.XML))
 			if e.err == nil && e.domain.UUID != d.UUID {
 				e.err = errors.New("its XML has another uuid")
 			}
-			e.key, e.read = d.Key(), r.pass
+			e.key, e.read = d.Key(), dc.pass
 		}
 		next[d.UUID] = e
 		if e.err != nil {
@@ -74,7 +74,7 @@ func (r *domainCache) list(
 		}
 		domains = append(domains, e.domain)
 	}
-	r.known = next
+	dc.known = next
 	return domains, discrepancies, nil
 }
 

@@ -85,9 +85,9 @@ type thisRun struct {
 }
 
 // begin says that this is the only agent of the state directory.
-func (p *thisRun) begin(host, identity string) {
-	p.placement.Begin(p.own, host, identity)
-	p.enrolment.Begin(p.own, host, identity)
+func (t *thisRun) begin(host, identity string) {
+	t.placement.Begin(t.own, host, identity)
+	t.enrolment.Begin(t.own, host, identity)
 }
 
 // serveCell runs the cell's worker until ctx ends. Without a cell, it removes the reason of a

@@ -58,73 +58,73 @@ func newCellEnv(t *testing.T) *cellEnv {
 }
 
 // configureWith is configure with the cell, and a driver that makes guests.
-func (h *cellEnv) configureWith(url string) {
-	h.t.Helper()
+func (c *cellEnv) configureWith(url string) {
+	c.t.Helper()
 	if url != "" {
 		url = fmt.Sprintf("[cell_client]\nurl = %q\n", url)
 	}
-	h.configure(h.node("fake", "cn1", uuidA, "")+"instances = {images = [\"cirros\"]}\n", url)
+	c.configure(c.node("fake", "cn1", uuidA, "")+"instances = {images = [\"cirros\"]}\n", url)
 }
 
 // placement sends a request to Placement, and returns the answer if it is of JSON.
-func (h *cellEnv) placement(method, path string, body any) map[string]any {
-	h.t.Helper()
+func (c *cellEnv) placement(method, path string, body any) map[string]any {
+	c.t.Helper()
 	var out map[string]any
-	_ = json.Unmarshal(testproc.Send(h.t, nil, method, h.env.url+path, "placement 1.37", body).Good(h.t).Body, &out)
+	_ = json.Unmarshal(testproc.Send(c.t, nil, method, c.env.url+path, "placement 1.37", body).Good(c.t).Body, &out)
 	return out
 }
 
 // held says whether a consumer holds anything.
-func (h *cellEnv) held(uuid string) bool {
-	h.t.Helper()
-	all, _ := h.placement(http.MethodGet, "/allocations/"+uuid, nil)["allocations"].(map[string]any)
+func (c *cellEnv) held(uuid string) bool {
+	c.t.Helper()
+	all, _ := c.placement(http.MethodGet, "/allocations/"+uuid, nil)["allocations"].(map[string]any)
 	return len(all) > 0
 }
 
 // boot claims and places a server, as the compute API does.
-func (h *cellEnv) boot(image string) string {
-	h.t.Helper()
-	h.next++
-	uuid := fmt.Sprintf("dddddddd-0000-4000-8000-%012d", h.next)
-	h.placement(http.MethodPut, "/allocations/"+uuid, map[string]any{
+func (c *cellEnv) boot(image string) string {
+	c.t.Helper()
+	c.next++
+	uuid := fmt.Sprintf("dddddddd-0000-4000-8000-%012d", c.next)
+	c.placement(http.MethodPut, "/allocations/"+uuid, map[string]any{
 		"allocations": map[string]any{uuidA: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p",
 		"user_id": "u", "consumer_generation": nil,
 	})
-	testproc.Try(h.cell.Insert(h.t.Context(), cellwire.Server{
+	testproc.Try(c.cell.Insert(c.t.Context(), cellwire.Server{
 		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1",
 		NodeUUID: uuidA, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		Flavor:    cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}},
 		CreatedAt: time.Now(),
-	})).Or(h.t)
-	testproc.Try(h.cell.Release(h.t.Context(), uuid)).Or(h.t)
+	})).Or(c.t)
+	testproc.Try(c.cell.Release(c.t.Context(), uuid)).Or(c.t)
 	return uuid
 }
 
 // until waits until something is so.
-func (h *env) until(what string, is func() bool) {
-	h.t.Helper()
-	testproc.Eventually(h.t, testproc.Patience, what, func() error {
+func (e *env) until(what string, is func() bool) {
+	e.t.Helper()
+	testproc.Eventually(e.t, testproc.Patience, what, func() error {
 		if is() {
 			return nil
 		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return fmt.Errorf("the log is\n%s", h.log.String())
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return fmt.Errorf("the log is\n%s", e.log.String())
 	})
 }
 
 // state is the vm_state of a server with its task and power state.
-func (h *cellEnv) state(uuid string) string {
-	h.t.Helper()
-	s := testproc.Try(h.cell.Server(h.t.Context(), uuid)).Or(h.t)
+func (c *cellEnv) state(uuid string) string {
+	c.t.Helper()
+	s := testproc.Try(c.cell.Server(c.t.Context(), uuid)).Or(c.t)
 	return fmt.Sprintf("%s %s %d", s.VMState, s.TaskState, s.PowerState)
 }
 
 // guests are those that the driver has, by the names of their files.
-func (h *cellEnv) guests() int {
-	h.t.Helper()
+func (c *cellEnv) guests() int {
+	c.t.Helper()
 	n := 0
-	check(h.t, filepath.WalkDir(filepath.Join(h.dir, "state", "drivers", "fake"),
+	check(c.t, filepath.WalkDir(filepath.Join(c.dir, "state", "drivers", "fake"),
 		func(path string, d os.DirEntry, err error) error {
 			if err == nil && strings.HasPrefix(d.Name(), "dddddddd-") {
 				n++

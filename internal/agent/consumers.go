@@ -62,16 +62,16 @@ func (a *Agent) indexGuests(ctx context.Context) guestIndex {
 }
 
 // consumer describes a consumer for a node, without its resources.
-func (x guestIndex) consumer(node, uuid string) control.Consumer {
-	out := control.Consumer{UUID: uuid, Name: x.names[uuid]}
-	_, server := x.names[uuid]
-	g, listed := x.guests[uuid]
+func (gi guestIndex) consumer(node, uuid string) control.Consumer {
+	out := control.Consumer{UUID: uuid, Name: gi.names[uuid]}
+	_, server := gi.names[uuid]
+	g, listed := gi.guests[uuid]
 	switch {
 	case listed && g.node == node:
 		out.Kind, out.Guest = control.KindGuest, g.Name
 	case listed:
 		out.Kind, out.Guest, out.GuestOf = control.KindElsewhere, g.Name, g.node
-	case len(x.failed) > 0: // it may be a guest of those
+	case len(gi.failed) > 0: // it may be a guest of those
 		out.Kind = control.KindUnchecked
 	case server:
 		out.Kind = control.KindServer
@@ -135,7 +135,7 @@ func addTypes(ctx context.Context, placement typeReader, providers []control.Pro
 }
 
 // withoutAllocations lists the guests of a node that none of the consumers is.
-func (x guestIndex) withoutAllocations(node string, providers []control.Provider) []control.Consumer {
+func (gi guestIndex) withoutAllocations(node string, providers []control.Provider) []control.Consumer {
 	holding := map[string]bool{}
 	for _, p := range providers {
 		for _, c := range p.Consumers {
@@ -143,9 +143,9 @@ func (x guestIndex) withoutAllocations(node string, providers []control.Provider
 		}
 	}
 	var list []control.Consumer
-	for uuid, g := range x.guests {
+	for uuid, g := range gi.guests {
 		if g.node == node && !holding[uuid] {
-			list = append(list, x.consumer(node, uuid))
+			list = append(list, gi.consumer(node, uuid))
 		}
 	}
 	slices.SortFunc(list, func(a, b control.Consumer) int { return strings.Compare(a.UUID, b.UUID) })

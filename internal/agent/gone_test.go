@@ -22,27 +22,27 @@ import (
 const disabledTrait = "COMPUTE_STATUS_DISABLED"
 
 // isDisabled asks Placement.
-func (h *env) isDisabled(uuid string) bool {
-	h.t.Helper()
+func (e *env) isDisabled(uuid string) bool {
+	e.t.Helper()
 	var out struct{ Traits []string }
-	url := h.url + "/resource_providers/" + uuid + "/traits"
-	testproc.Send(h.t, nil, http.MethodGet, url, "placement 1.37", nil).Into(h.t, &out)
+	url := e.url + "/resource_providers/" + uuid + "/traits"
+	testproc.Send(e.t, nil, http.MethodGet, url, "placement 1.37", nil).Into(e.t, &out)
 	return slices.Contains(out.Traits, disabledTrait)
 }
 
 // reasons are those that outlive the agent.
-func (h *env) reasons() []statedir.Reason {
-	h.t.Helper()
-	s := testproc.Try(statedir.OpenDisabled(filepath.Join(h.dir, "state"))).Or(h.t)
+func (e *env) reasons() []statedir.Reason {
+	e.t.Helper()
+	s := testproc.Try(statedir.OpenDisabled(filepath.Join(e.dir, "state"))).Or(e.t)
 	return s.Reasons("")
 }
 
 // told counts the writes to Placement for a node since a mark.
-func (h *env) told(mark int, node string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (e *env) told(mark int, node string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	n := 0
-	for line := range strings.Lines(h.log.String()[mark:]) {
+	for line := range strings.Lines(e.log.String()[mark:]) {
 		if strings.Contains(line, `"operation":"`) && strings.Contains(line, `"node":"`+node+`"`) {
 			n++
 		}
@@ -51,12 +51,12 @@ func (h *env) told(mark int, node string) int {
 }
 
 // pid is that of the driver's process that became healthy last.
-func (h *env) pid(driver string) int {
-	h.t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (e *env) pid(driver string) int {
+	e.t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	pid := 0
-	for line := range strings.Lines(h.log.String()) {
+	for line := range strings.Lines(e.log.String()) {
 		var r struct {
 			Driver, State string
 			PID           int
@@ -66,22 +66,22 @@ func (h *env) pid(driver string) int {
 		}
 	}
 	if pid == 0 {
-		h.t.Fatalf("driver %s was never healthy", driver)
+		e.t.Fatalf("driver %s was never healthy", driver)
 	}
 	return pid
 }
 
 // own links an executable of its own for a driver, that can be taken away alone.
-func (h *env) own(table string) (with string, away, back func()) {
-	path := h.driver + "-own"
-	check(h.t, os.Link(h.driver, path))
-	return strings.Replace(table, fmt.Sprintf("path = %q", h.driver), fmt.Sprintf("path = %q", path), 1),
+func (e *env) own(table string) (with string, away, back func()) {
+	path := e.driver + "-own"
+	check(e.t, os.Link(e.driver, path))
+	return strings.Replace(table, fmt.Sprintf("path = %q", e.driver), fmt.Sprintf("path = %q", path), 1),
 		func() {
-			check(h.t, os.Rename(path, path+".away"))
+			check(e.t, os.Rename(path, path+".away"))
 			// without an executable it would not be tried
-			check(h.t, testproc.WriteExecutable(path, []byte("#!/bin/sh\nexit 1\n")))
+			check(e.t, testproc.WriteExecutable(path, []byte("#!/bin/sh\nexit 1\n")))
 		},
-		func() { check(h.t, os.Rename(path+".away", path)) }
+		func() { check(e.t, os.Rename(path+".away", path)) }
 }
 
 // TestDriverGone: the nodes of a driver that stays away get the trait after its grace, by one

@@ -14,7 +14,7 @@ import (
 )
 
 // chaos is the table of a fake driver with faults. Its node is cn1, with the host's identity.
-func (h *env) chaos(keys, faults string) string {
+func (e *env) chaos(keys, faults string) string {
 	return fmt.Sprintf(`[drivers.chaos]
 path = %q
 %s
@@ -22,15 +22,15 @@ path = %q
 nodes = [{name = "cn1", inventories = {VCPU = {total = 8}}}]
 [drivers.chaos.config.faults]
 %s
-`, filepath.Join(h.dir, "compute-driver-chaos"), keys, faults)
+`, filepath.Join(e.dir, "compute-driver-chaos"), keys, faults)
 }
 
 // has tells whether a line with all parts was logged after a mark.
-func (h *env) has(mark int, parts ...string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (e *env) has(mark int, parts ...string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 line:
-	for line := range strings.Lines(h.log.String()[mark:]) {
+	for line := range strings.Lines(e.log.String()[mark:]) {
 		for _, p := range parts {
 			if !strings.Contains(line, p) {
 				continue line

@@ -95,42 +95,42 @@ func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 }
 
 // Tree implements [resourcetracker.Placement].
-func (p *admission) Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
-	tree, err := p.Client.Tree(ctx, uuid, name)
+func (a *admission) Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error) {
+	tree, err := a.Client.Tree(ctx, uuid, name)
 	if err != nil {
 		return nil, err
 	}
 	node := plugins.Node{UUID: uuid, Name: name}
-	p.mu.Lock()
-	_, admitted := p.admitted[uuid]
-	p.mu.Unlock()
+	a.mu.Lock()
+	_, admitted := a.admitted[uuid]
+	a.mu.Unlock()
 	if !admitted {
-		if err := p.state.CheckNewNode(ctx, node, tree, p.guests); err != nil {
+		if err := a.state.CheckNewNode(ctx, node, tree, a.guests); err != nil {
 			return nil, err
 		}
-		p.mu.Lock()
-		p.admitted[uuid] = node
-		p.mu.Unlock()
+		a.mu.Lock()
+		a.admitted[uuid] = node
+		a.mu.Unlock()
 	}
 	if root, _ := tree.Provider(uuid); root.Generation != providertree.NoGeneration {
-		return tree, p.state.Reported(node, p.driver)
+		return tree, a.state.Reported(node, a.driver)
 	}
 	return tree, nil
 }
 
 // Apply implements [resourcetracker.Placement].
-func (p *admission) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
-	if err := p.Client.Apply(ctx, root, plan); err != nil {
+func (a *admission) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
+	if err := a.Client.Apply(ctx, root, plan); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	node, ok := p.admitted[root]
-	p.mu.Unlock()
+	a.mu.Lock()
+	node, ok := a.admitted[root]
+	a.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	return p.state.Reported(node, p.driver)
+	return a.state.Reported(node, a.driver)
 }
 
 // NodeRemoved implements [ownership.RemovalObserver].
-func (p *admission) NodeRemoved(root string) error { return p.forget(root) }
+func (a *admission) NodeRemoved(root string) error { return a.forget(root) }

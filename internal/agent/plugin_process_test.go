@@ -18,11 +18,11 @@ import (
 )
 
 // status is what the agent says of itself.
-func (h *env) status() health.Status {
-	h.t.Helper()
-	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket()).
-		Status(h.t.Context())
-	check(h.t, err)
+func (e *env) status() health.Status {
+	e.t.Helper()
+	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(e.dir, "run")}.ControlSocket()).
+		Status(e.t.Context())
+	check(e.t, err)
 	return s
 }
 

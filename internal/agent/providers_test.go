@@ -17,11 +17,11 @@ import (
 )
 
 // provide writes a provider.yaml that adds so many licences and a trait to the node.
-func (h *env) provide(licences int, trait string) {
-	h.t.Helper()
-	dir := filepath.Join(h.dir, "provider_config")
-	check(h.t, os.MkdirAll(dir, 0o700))
-	check(h.t, os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(fmt.Sprintf(`meta: {schema_version: '1.0'}
+func (e *env) provide(licences int, trait string) {
+	e.t.Helper()
+	dir := filepath.Join(e.dir, "provider_config")
+	check(e.t, os.MkdirAll(dir, 0o700))
+	check(e.t, os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(fmt.Sprintf(`meta: {schema_version: '1.0'}
 providers:
   - identification: {uuid: $COMPUTE_NODE}
     inventories: {additional: [{CUSTOM_LICENSE: {total: %d}}]}

@@ -55,12 +55,12 @@ type env struct {
 	gate chan struct{} // until this is closed
 }
 
-func (h *env) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	close(h.more)
-	h.more = make(chan struct{})
-	return h.log.Write(b)
+func (e *env) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.more)
+	e.more = make(chan struct{})
+	return e.log.Write(b)
 }
 
 func newEnv(t *testing.T) *env {
@@ -93,27 +93,27 @@ func newEnv(t *testing.T) *env {
 }
 
 // hold keeps Placement from answering about a provider until release is called.
-func (h *env) hold(uuid string) (release func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.held, h.gate = uuid, make(chan struct{})
-	release = sync.OnceFunc(func() { close(h.gate) })
-	h.t.Cleanup(release)
+func (e *env) hold(uuid string) (release func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.held, e.gate = uuid, make(chan struct{})
+	release = sync.OnceFunc(func() { close(e.gate) })
+	e.t.Cleanup(release)
 	return release
 }
 
 var check = testproc.Check
 
 // node is the table of a fake driver with one node.
-func (h *env) node(driver, node, uuid, more string) string {
+func (e *env) node(driver, node, uuid, more string) string {
 	return fmt.Sprintf("[drivers.%s]\npath = %q\n%s\n[drivers.%s.config]\nnodes = [{name = %q, uuid = %q, "+
 		"inventories = {VCPU = {total = 8}}}]\n",
-		driver, h.driver, more, driver, node, uuid)
+		driver, e.driver, more, driver, node, uuid)
 }
 
-func (h *env) configure(drivers ...string) {
-	h.t.Helper()
-	check(h.t, os.WriteFile(filepath.Join(h.dir, "agent.toml"), []byte(fmt.Sprintf(`
+func (e *env) configure(drivers ...string) {
+	e.t.Helper()
+	check(e.t, os.WriteFile(filepath.Join(e.dir, "agent.toml"), []byte(fmt.Sprintf(`
 [agent]
 share_user = true
 host = "cn1"
@@ -133,39 +133,39 @@ handshake_timeout = "1m"
 backoff_min = "50ms"
 backoff_max = "100ms"
 crash_limit = 1000
-%[3]s`, h.dir, h.url, strings.Join(drivers, ""), cmp.Or(h.deadline, "1m"), cmp.Or(h.refresh, "5m"))), 0o600))
+%[3]s`, e.dir, e.url, strings.Join(drivers, ""), cmp.Or(e.deadline, "1m"), cmp.Or(e.refresh, "5m"))), 0o600))
 }
 
-func (h *env) start() {
-	h.t.Helper()
+func (e *env) start() {
+	e.t.Helper()
 	load := func() (*config.Config, error) {
-		return config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})
+		return config.Load(config.Options{File: filepath.Join(e.dir, "agent.toml")})
 	}
-	cfg := testproc.Try(load()).Or(h.t)
+	cfg := testproc.Try(load()).Or(e.t)
 	a := testproc.Try(agent.New(agent.Options{
-		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), Notify: h.notify,
-		OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
-	})).Or(h.t)
+		Config: cfg, Load: load, Reload: e.reload, Logger: zerolog.New(e), Notify: e.notify,
+		OnReady: func(context.Context, *agent.Agent) { close(e.ready) },
+	})).Or(e.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
-	go func() { defer close(over); h.ended <- a.Run(ctx) }()
-	h.t.Cleanup(func() { cancel(); <-over })
-	h.stop = func() {
+	go func() { defer close(over); e.ended <- a.Run(ctx) }()
+	e.t.Cleanup(func() { cancel(); <-over })
+	e.stop = func() {
 		cancel()
 		<-over
-		h.ended, h.ready = make(chan error, 1), make(chan struct{})
+		e.ended, e.ready = make(chan error, 1), make(chan struct{})
 	}
 }
 
 // await waits for a log line with all parts, after so many bytes of the log.
-func (h *env) await(after int, parts ...string) {
-	h.t.Helper()
+func (e *env) await(after int, parts ...string) {
+	e.t.Helper()
 	given := time.NewTimer(testproc.Patience)
 	defer given.Stop()
 	for {
-		h.mu.Lock()
-		text, more := h.log.String(), h.more
-		h.mu.Unlock()
+		e.mu.Lock()
+		text, more := e.log.String(), e.more
+		e.mu.Unlock()
 	line:
 		for line := range strings.Lines(text[after:]) {
 			for _, p := range parts {
@@ -177,26 +177,26 @@ func (h *env) await(after int, parts ...string) {
 		}
 		select {
 		case <-more:
-		case err := <-h.ended:
-			h.ended <- err
-			h.t.Fatalf("the agent ended with %v before it said %q", err, parts)
+		case err := <-e.ended:
+			e.ended <- err
+			e.t.Fatalf("the agent ended with %v before it said %q", err, parts)
 		case <-given.C:
-			h.t.Fatalf("the agent never said %q:\n%s", parts, text)
+			e.t.Fatalf("the agent never said %q:\n%s", parts, text)
 		}
 	}
 }
 
-func (h *env) mark() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.log.Len()
+func (e *env) mark() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.log.Len()
 }
 
 // after is the mark of a text that was written after another mark.
-func (h *env) after(mark int, text string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return mark + strings.Index(h.log.String()[mark:], text)
+func (e *env) after(mark int, text string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return mark + strings.Index(e.log.String()[mark:], text)
 }
 
 const (

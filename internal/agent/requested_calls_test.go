@@ -31,37 +31,37 @@ type overheard struct {
 	calls map[string]int
 }
 
-func (a *overheard) note(method string) {
+func (o *overheard) note(method string) {
 	name, ours := strings.CutPrefix(method, strings.TrimSuffix(driverv1.Plugin_Info_FullMethodName, "Plugin/Info"))
 	if !ours {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.calls[name]++
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls[name]++
 }
 
 // since returns what was counted, and begins again.
-func (a *overheard) since() map[string]int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := a.calls
-	a.calls = map[string]int{}
+func (o *overheard) since() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.calls
+	o.calls = map[string]int{}
 	return out
 }
 
-func (a *overheard) options() []grpc.DialOption {
+func (o *overheard) options() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(
 			func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
 				invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				a.note(method)
+				o.note(method)
 				return invoke(ctx, method, request, reply, conn, opts...)
 			}),
 		grpc.WithChainStreamInterceptor(
 			func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
 				opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				a.note(method)
+				o.note(method)
 				return open(ctx, desc, conn, method, opts...)
 			}),
 	}

@@ -19,26 +19,26 @@ import (
 )
 
 // tell makes a request to Placement beside the agent.
-func (h *env) tell(method, path, body string) {
-	h.t.Helper()
-	testproc.Send(h.t, nil, method, h.url+path, "placement 1.37", body).Good(h.t)
+func (e *env) tell(method, path, body string) {
+	e.t.Helper()
+	testproc.Send(e.t, nil, method, e.url+path, "placement 1.37", body).Good(e.t)
 }
 
 // used has Placement hold a node whose VGPUs a guest uses.
-func (h *env) used() {
-	h.tell(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"name": "cn1", "uuid": %q}`, uuidA))
-	h.tell(http.MethodPut, "/resource_providers/"+uuidA+"/inventories",
+func (e *env) used() {
+	e.tell(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"name": "cn1", "uuid": %q}`, uuidA))
+	e.tell(http.MethodPut, "/resource_providers/"+uuidA+"/inventories",
 		`{"resource_provider_generation": 0, "inventories": {"VGPU": {"total": 8}}}`)
-	h.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
+	e.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
 		`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", `+
 			`"consumer_generation": null}`, uuidA))
 }
 
 // gpus is a driver that wants them on children.
-func (h *env) gpus(more string) string {
+func (e *env) gpus(more string) string {
 	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nlayout = \"vgpu-children\"\n%s\nnodes = "+
 		"[{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
-		h.driver, more, uuidA)
+		e.driver, more, uuidA)
 }
 
 // TestHeldNodeIsTriedAgainByAReload: what a reload fixes, a reload releases.

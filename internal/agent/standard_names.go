@@ -31,19 +31,19 @@ type nameList struct {
 	known               []string
 }
 
-func (k nameList) unknown(names []string) []string {
+func (n nameList) unknown(names []string) []string {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
 	var out []string
 	for _, name := range slices.Compact(sorted) {
-		if strings.HasPrefix(name, providertree.CustomPrefix) || slices.Contains(k.known, name) {
+		if strings.HasPrefix(name, providertree.CustomPrefix) || slices.Contains(n.known, name) {
 			continue
 		}
 		hint := "custom names begin with " + providertree.CustomPrefix
-		if near := textutil.Suggest(name, k.known, max(2, len(name)/4)); near != "" {
+		if near := textutil.Suggest(name, n.known, max(2, len(name)/4)); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		out = append(out, fmt.Sprintf("the %s %s is not in %s, and %s; %s", k.what, name, k.list, k.meaning, hint))
+		out = append(out, fmt.Sprintf("the %s %s is not in %s, and %s; %s", n.what, name, n.list, n.meaning, hint))
 	}
 	return out
 }

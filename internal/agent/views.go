@@ -92,9 +92,9 @@ func (a *Agent) collectStatus() health.Status {
 	return s
 }
 
-func (d active) view() health.Driver {
-	p := d.plugin.Status()
-	return health.Driver{Name: d.name, Report: d.tracker.Status(), Warnings: p.Warnings, Plugin: health.NewPlugin(p)}
+func (a active) view() health.Driver {
+	p := a.plugin.Status()
+	return health.Driver{Name: a.name, Report: a.tracker.Status(), Warnings: p.Warnings, Plugin: health.NewPlugin(p)}
 }
 
 // treeTimeout limits how long `compute-agent tree` waits for Placement.

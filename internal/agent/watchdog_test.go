@@ -23,16 +23,16 @@ type systemctl struct {
 }
 
 // watched has the environment's agent talk to us as to systemd, which wants signs of life.
-func (h *env) watched(interval time.Duration) *systemctl {
-	h.t.Helper()
-	path := filepath.Join(h.dir, "notify")
-	conn := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})).Or(h.t)
-	h.t.Cleanup(func() { _ = conn.Close() })
-	h.t.Setenv("NOTIFY_SOCKET", path)
-	h.t.Setenv("WATCHDOG_USEC", fmt.Sprint(interval.Microseconds()))
-	h.notify = testproc.Try(systemd.New()).Or(h.t)
+func (e *env) watched(interval time.Duration) *systemctl {
+	e.t.Helper()
+	path := filepath.Join(e.dir, "notify")
+	conn := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})).Or(e.t)
+	e.t.Cleanup(func() { _ = conn.Close() })
+	e.t.Setenv("NOTIFY_SOCKET", path)
+	e.t.Setenv("WATCHDOG_USEC", fmt.Sprint(interval.Microseconds()))
+	e.notify = testproc.Try(systemd.New()).Or(e.t)
 	// They are taken at once: a full socket loses what is sent next.
-	s := &systemctl{t: h.t, messages: make(chan string, 1<<16)}
+	s := &systemctl{t: e.t, messages: make(chan string, 1<<16)}
 	go func() {
 		buf := make([]byte, 64<<10)
 		for {
@@ -73,10 +73,10 @@ func (s *systemctl) hears(text string, n int) (alive int) {
 const life = "WATCHDOG=1"
 
 // isReported waits until the inventories of nodes are in Placement: their drivers serve calls.
-func (h *env) isReported(nodes ...string) {
-	h.t.Helper()
+func (e *env) isReported(nodes ...string) {
+	e.t.Helper()
 	for _, node := range nodes {
-		h.await(0, `"operation":"`, "VCPU", `"node":"`+node+`"`)
+		e.await(0, `"operation":"`, "VCPU", `"node":"`+node+`"`)
 	}
 }
 

@@ -38,20 +38,20 @@ type file struct {
 
 // open opens the file, and makes it and its directory if they are not there. It is for its owner
 // only.
-func (w *file) open() error {
-	if w.f != nil {
+func (fl *file) open() error {
+	if fl.f != nil {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(w.path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(fl.path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(w.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(fl.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", w.path)
+		err = fmt.Errorf("%s is not a regular file", fl.path)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -59,16 +59,16 @@ func (w *file) open() error {
 	if info.Size() == 0 {
 		files.GiveToOwner(f, filepath.Dir(f.Name()))
 	}
-	w.f, w.end = f, -1
+	fl.f, fl.end = f, -1
 	return nil
 }
 
-func (w *file) close() error {
-	if w.f == nil {
+func (fl *file) close() error {
+	if fl.f == nil {
 		return nil
 	}
-	err := w.f.Close()
-	w.f = nil
+	err := fl.f.Close()
+	fl.f = nil
 	return err
 }
 
@@ -76,21 +76,21 @@ func (w *file) close() error {
 // fails nothing is appended, or an incomplete line that the next write ends.
 //
 // Without lines it finds out whether some could be written.
-func (w *file) write(lines []byte, sync bool) error {
-	size, err := w.lock()
+func (fl *file) write(lines []byte, sync bool) error {
+	size, err := fl.lock()
 	if err != nil {
 		return err
 	}
-	if size > 0 && size+int64(len(lines)) > w.maxSize {
-		if size, err = w.rotate(size); err != nil {
+	if size > 0 && size+int64(len(lines)) > fl.maxSize {
+		if size, err = fl.rotate(size); err != nil {
 			return err
 		}
 	}
-	defer w.unlock()
-	if size != w.end && size > 0 {
+	defer fl.unlock()
+	if size != fl.end && size > 0 {
 		// Another process wrote, or was killed while it wrote.
 		last := make([]byte, 1)
-		if _, err := w.f.ReadAt(last, size-1); err != nil {
+		if _, err := fl.f.ReadAt(last, size-1); err != nil {
 			return err
 		}
 		if last[0] != '\n' {
@@ -99,35 +99,35 @@ func (w *file) write(lines []byte, sync bool) error {
 	}
 	n, err := 0, error(nil)
 	switch {
-	case w.append != nil:
-		n, err = w.append(w.f, lines)
+	case fl.append != nil:
+		n, err = fl.append(fl.f, lines)
 	case len(lines) == 0:
-		err = w.reserve(size)
+		err = fl.reserve(size)
 	default:
-		n, err = w.f.Write(lines)
+		n, err = fl.f.Write(lines)
 	}
-	if err == nil && w.sync && sync {
-		if w.flush == nil {
-			err = w.f.Sync()
+	if err == nil && fl.sync && sync {
+		if fl.flush == nil {
+			err = fl.f.Sync()
 		} else {
-			err = w.flush(w.f)
+			err = fl.flush(fl.f)
 		}
 	}
 	if err != nil {
-		w.end = -1
-		if n > 0 && w.f.Truncate(size) == nil {
-			w.end = size
+		fl.end = -1
+		if n > 0 && fl.f.Truncate(size) == nil {
+			fl.end = size
 		}
 		return err
 	}
-	w.end = size + int64(n)
+	fl.end = size + int64(n)
 	return nil
 }
 
 // reserve reports whether there is space for a record, without changing the file: it takes the
 // space behind its end. File systems that cannot do that are taken to have some.
-func (w *file) reserve(size int64) error {
-	err := retryEINTR(func() error { return unix.Fallocate(int(w.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, maxLine) })
+func (fl *file) reserve(size int64) error {
+	err := retryEINTR(func() error { return unix.Fallocate(int(fl.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, maxLine) })
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
 		errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("reserve %d bytes: %w", maxLine, err)
@@ -137,33 +137,33 @@ func (w *file) reserve(size int64) error {
 
 // lock opens the file that has the path now, locks it, and returns its size. Logrotate and other
 // processes may have renamed the one that was open.
-func (w *file) lock() (size int64, err error) {
+func (fl *file) lock() (size int64, err error) {
 	for range 10 {
-		if err := w.open(); err != nil {
+		if err := fl.open(); err != nil {
 			return 0, err
 		}
-		if err := files.Lock(w.f, unix.LOCK_EX); err != nil {
-			return 0, fmt.Errorf("lock %s: %w", w.path, err)
+		if err := files.Lock(fl.f, unix.LOCK_EX); err != nil {
+			return 0, fmt.Errorf("lock %s: %w", fl.path, err)
 		}
-		open, err := w.f.Stat()
+		open, err := fl.f.Stat()
 		if err != nil {
-			return 0, errors.Join(err, w.close())
+			return 0, errors.Join(err, fl.close())
 		}
-		there, err := os.Lstat(w.path)
+		there, err := os.Lstat(fl.path)
 		if err == nil && os.SameFile(open, there) {
 			return open.Size(), nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, errors.Join(err, w.close())
+			return 0, errors.Join(err, fl.close())
 		}
-		_ = w.close() // also the lock
+		_ = fl.close() // also the lock
 	}
-	return 0, fmt.Errorf("%s is replaced by another file again and again", w.path)
+	return 0, fmt.Errorf("%s is replaced by another file again and again", fl.path)
 }
 
-func (w *file) unlock() {
-	if w.f != nil {
-		_ = files.Lock(w.f, unix.LOCK_UN)
+func (fl *file) unlock() {
+	if fl.f != nil {
+		_ = files.Lock(fl.f, unix.LOCK_UN)
 	}
 }
 
@@ -178,27 +178,27 @@ func retryEINTR(call func() error) error {
 // rotate gives the file of the path, which is locked, the number 1, those with numbers the next
 // one, and removes the last. It returns the size of the new file, which is locked. If files cannot
 // be renamed, the old one is written on.
-func (w *file) rotate(size int64) (int64, error) {
-	if w.unrotated = w.shift(); w.unrotated != nil {
+func (fl *file) rotate(size int64) (int64, error) {
+	if fl.unrotated = fl.shift(); fl.unrotated != nil {
 		return size, nil //nolint:nilerr // it is logged, and the file is written on
 	}
-	if err := w.close(); err != nil {
+	if err := fl.close(); err != nil {
 		return 0, err
 	}
-	return w.lock()
+	return fl.lock()
 }
 
 // shift renames the files, of which any may be gone: logrotate does not take the lock.
-func (w *file) shift() error {
-	if w.keep == 0 {
-		return ifThere(os.Remove(w.path))
+func (fl *file) shift() error {
+	if fl.keep == 0 {
+		return ifThere(os.Remove(fl.path))
 	}
-	for n := w.keep; n > 1; n-- {
-		if err := ifThere(os.Rename(numbered(w.path, n-1), numbered(w.path, n))); err != nil {
+	for n := fl.keep; n > 1; n-- {
+		if err := ifThere(os.Rename(numbered(fl.path, n-1), numbered(fl.path, n))); err != nil {
 			return err
 		}
 	}
-	return ifThere(os.Rename(w.path, numbered(w.path, 1)))
+	return ifThere(os.Rename(fl.path, numbered(fl.path, 1)))
 }
 
 func ifThere(err error) error {

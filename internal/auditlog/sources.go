@@ -35,27 +35,27 @@ type Sources struct {
 }
 
 // Search returns what a search finds, by time.
-func (l *Sources) Search(ctx context.Context, search *Search) ([]Entry, error) {
-	return search.Run(ctx, l.read)
+func (s *Sources) Search(ctx context.Context, search *Search) ([]Entry, error) {
+	return search.Run(ctx, s.read)
 }
 
 // Names are those of what is read.
-func (l *Sources) Names() []string {
+func (s *Sources) Names() []string {
 	switch {
-	case len(l.Files) > 0:
-		return l.Files
-	case l.Directory != "":
-		return append([]string{"the journal in " + l.Directory}, l.Audits...)
+	case len(s.Files) > 0:
+		return s.Files
+	case s.Directory != "":
+		return append([]string{"the journal in " + s.Directory}, s.Audits...)
 	}
-	return append([]string{"the journal of this machine"}, l.Audits...)
+	return append([]string{"the journal of this machine"}, s.Audits...)
 }
 
 // read reads all logs once.
-func (l *Sources) read(ctx context.Context, search *Search) error {
-	for _, path := range l.Files {
+func (s *Sources) read(ctx context.Context, search *Search) error {
+	for _, path := range s.Files {
 		var err error
 		if path == "-" {
-			err = l.readInput(ctx, search)
+			err = s.readInput(ctx, search)
 		} else {
 			err = search.ReadFile(ctx, path, strings.TrimSuffix(filepath.Base(path), ".log"))
 		}
@@ -63,10 +63,10 @@ func (l *Sources) read(ctx context.Context, search *Search) error {
 			return err
 		}
 	}
-	if len(l.Files) > 0 {
+	if len(s.Files) > 0 {
 		return nil
 	}
-	for _, audit := range l.Audits {
+	for _, audit := range s.Audits {
 		files, err := Files(audit)
 		for i := 0; err == nil && i < len(files); i++ {
 			err = search.ReadFile(ctx, files[i], "")
@@ -75,48 +75,48 @@ func (l *Sources) read(ctx context.Context, search *Search) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			l.report(fmt.Sprintf("Cannot read the audit log %s: %v", audit, err))
+			s.report(fmt.Sprintf("Cannot read the audit log %s: %v", audit, err))
 		}
 	}
-	return l.journal(ctx, search, search.Since, journalMatches(search))
+	return s.journal(ctx, search, search.Since, journalMatches(search))
 }
 
 // report passes a problem on, once.
-func (l *Sources) report(problem string) {
-	if !l.unread[problem] {
-		if l.unread == nil {
-			l.unread = map[string]bool{}
+func (s *Sources) report(problem string) {
+	if !s.unread[problem] {
+		if s.unread == nil {
+			s.unread = map[string]bool{}
 		}
-		l.unread[problem] = true
-		l.Problem(problem)
+		s.unread[problem] = true
+		s.Problem(problem)
 	}
 }
 
 // readInput reads Input, which is kept in a file that has no name, to be read again.
-func (l *Sources) readInput(ctx context.Context, search *Search) error {
-	if l.spooled == nil {
+func (s *Sources) readInput(ctx context.Context, search *Search) error {
+	if s.spooled == nil {
 		f, err := os.CreateTemp("", "compute-agent-logs-*")
 		if err != nil {
 			return err
 		}
-		l.spooled = f
+		s.spooled = f
 		if err := os.Remove(f.Name()); err != nil {
 			return err
 		}
-		if _, err := io.Copy(f, l.Input); err != nil {
+		if _, err := io.Copy(f, s.Input); err != nil {
 			return fmt.Errorf("keep standard input in %s: %w", os.TempDir(), err)
 		}
 	}
-	if _, err := l.spooled.Seek(0, io.SeekStart); err != nil {
+	if _, err := s.spooled.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	return search.ReadLines(ctx, l.spooled, "")
+	return search.ReadLines(ctx, s.spooled, "")
 }
 
 // Close removes what was kept of Input.
-func (l *Sources) Close() {
-	if l.spooled != nil {
-		_ = l.spooled.Close() // it has no name any more
+func (s *Sources) Close() {
+	if s.spooled != nil {
+		_ = s.spooled.Close() // it has no name any more
 	}
 }
 
@@ -136,10 +136,10 @@ func journalMatches(search *Search) []string {
 }
 
 // journal reads the entries of the journal that match.
-func (l *Sources) journal(ctx context.Context, search *Search, since time.Time, matches []string) error {
+func (s *Sources) journal(ctx context.Context, search *Search, since time.Time, matches []string) error {
 	args := slices.Clone(matches)
-	if l.Directory != "" {
-		args = append(args, "--directory="+l.Directory)
+	if s.Directory != "" {
+		args = append(args, "--directory="+s.Directory)
 	}
 	if !since.IsZero() {
 		args = append(args, "--since="+since.UTC().Format("2006-01-02 15:04:05")+" UTC")
@@ -153,10 +153,10 @@ func (l *Sources) journal(ctx context.Context, search *Search, since time.Time, 
 
 // Follow passes entries of the journal to found as they come, until the context ends, which is no
 // error. Those of requests that appear later are followed, too, so the entries are chosen here.
-func (l *Sources) Follow(ctx context.Context, search *Search, found func(Entry) error) error {
+func (s *Sources) Follow(ctx context.Context, search *Search, found func(Entry) error) error {
 	const services = "--follow --lines=0 SYSLOG_IDENTIFIER=compute-agent + SYSLOG_IDENTIFIER=compute-agent-audit"
 	search.OnFound = found
-	err := l.journal(ctx, search, time.Time{}, strings.Fields(services))
+	err := s.journal(ctx, search, time.Time{}, strings.Fields(services))
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

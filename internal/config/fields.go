@@ -33,28 +33,28 @@ type text struct {
 	check func(string) *fault
 }
 
-func (f text) reset() { *f.at = f.def }
+func (t text) reset() { *t.at = t.def }
 
-func (f text) set(v any) *fault {
+func (t text) set(v any) *fault {
 	s, ok := v.(string)
 	if !ok {
-		return wrongType(v, f.allowed()+", in quotes")
+		return wrongType(v, t.allowed()+", in quotes")
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return faultf("remove the control characters", "holds a control character or a line break")
 	}
-	if f.check != nil && (s != "" || f.def != "") {
-		if bad := f.check(s); bad != nil {
+	if t.check != nil && (s != "" || t.def != "") {
+		if bad := t.check(s); bad != nil {
 			return bad
 		}
 	}
-	*f.at = s
+	*t.at = s
 	return nil
 }
 
-func (f text) fromText(s string) (any, *fault) { return s, nil }
-func (f text) format() string                  { return quote(*f.at) }
-func (f text) allowed() string                 { return f.words }
+func (t text) fromText(s string) (any, *fault) { return s, nil }
+func (t text) format() string                  { return quote(*t.at) }
+func (t text) allowed() string                 { return t.words }
 
 // choice is a string out of a few.
 type choice struct {
@@ -63,24 +63,24 @@ type choice struct {
 	values []string
 }
 
-func (f choice) reset() { *f.at = f.def }
+func (c choice) reset() { *c.at = c.def }
 
-func (f choice) set(v any) *fault {
+func (c choice) set(v any) *fault {
 	s, ok := v.(string)
 	if !ok {
-		return wrongType(v, f.allowed())
+		return wrongType(v, c.allowed())
 	}
-	if !slices.Contains(f.values, s) {
-		return faultf("write "+f.allowed(), "%s is not one of the possible values", shown(s))
+	if !slices.Contains(c.values, s) {
+		return faultf("write "+c.allowed(), "%s is not one of the possible values", shown(s))
 	}
-	*f.at = s
+	*c.at = s
 	return nil
 }
 
-func (f choice) fromText(s string) (any, *fault) { return s, nil }
-func (f choice) format() string                  { return quote(*f.at) }
+func (c choice) fromText(s string) (any, *fault) { return s, nil }
+func (c choice) format() string                  { return quote(*c.at) }
 
-func (f choice) allowed() string { return quotedSeries(f.values, "or") }
+func (c choice) allowed() string { return quotedSeries(c.values, "or") }
 
 // toggle is true or false.
 type toggle struct {
@@ -88,29 +88,29 @@ type toggle struct {
 	def bool
 }
 
-func (f toggle) reset() { *f.at = f.def }
+func (t toggle) reset() { *t.at = t.def }
 
-func (f toggle) set(v any) *fault {
+func (t toggle) set(v any) *fault {
 	b, ok := v.(bool)
 	if !ok {
-		return wrongType(v, f.allowed())
+		return wrongType(v, t.allowed())
 	}
-	*f.at = b
+	*t.at = b
 	return nil
 }
 
-func (f toggle) fromText(s string) (any, *fault) {
+func (t toggle) fromText(s string) (any, *fault) {
 	switch s {
 	case "true":
 		return true, nil
 	case "false":
 		return false, nil
 	}
-	return nil, faultf("write "+f.allowed(), "%s is neither true nor false", shown(s))
+	return nil, faultf("write "+t.allowed(), "%s is neither true nor false", shown(s))
 }
 
-func (f toggle) format() string  { return strconv.FormatBool(*f.at) }
-func (f toggle) allowed() string { return "true or false" }
+func (t toggle) format() string  { return strconv.FormatBool(*t.at) }
+func (t toggle) allowed() string { return "true or false" }
 
 // number is an integer between min and max.
 type number struct {
@@ -119,34 +119,34 @@ type number struct {
 	min, max int
 }
 
-func (f number) reset() { *f.at = f.def }
+func (nm number) reset() { *nm.at = nm.def }
 
-func (f number) set(v any) *fault {
+func (nm number) set(v any) *fault {
 	n, ok := v.(int64)
 	if !ok {
-		return wrongType(v, f.allowed())
+		return wrongType(v, nm.allowed())
 	}
-	if n < int64(f.min) || n > int64(f.max) {
-		return faultf("write "+f.allowed(), "%d is out of bounds", n)
+	if n < int64(nm.min) || n > int64(nm.max) {
+		return faultf("write "+nm.allowed(), "%d is out of bounds", n)
 	}
-	*f.at = int(n)
+	*nm.at = int(n)
 	return nil
 }
 
-func (f number) fromText(s string) (any, *fault) {
+func (nm number) fromText(s string) (any, *fault) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return nil, faultf("write "+f.allowed(), "%s is not an integer", shown(s))
+		return nil, faultf("write "+nm.allowed(), "%s is not an integer", shown(s))
 	}
 	return n, nil
 }
 
-func (f number) format() string { return strconv.Itoa(*f.at) }
+func (nm number) format() string { return strconv.Itoa(*nm.at) }
 
-func (f number) allowed() string {
-	words := fmt.Sprintf("an integer from %d to %d", f.min, f.max)
-	if f.max == math.MaxInt32 {
-		words = fmt.Sprintf("an integer of at least %d", f.min)
+func (nm number) allowed() string {
+	words := fmt.Sprintf("an integer from %d to %d", nm.min, nm.max)
+	if nm.max == math.MaxInt32 {
+		words = fmt.Sprintf("an integer of at least %d", nm.min)
 	}
 	return words
 }
@@ -160,35 +160,35 @@ type duration struct {
 	zero     string // What zero means; empty when it is not allowed.
 }
 
-func (f duration) reset() { *f.at = f.def }
+func (dr duration) reset() { *dr.at = dr.def }
 
-func (f duration) set(v any) *fault {
+func (dr duration) set(v any) *fault {
 	s, ok := v.(string)
 	if !ok {
 		if n, isInt := v.(int64); isInt {
 			return faultf(fmt.Sprintf("write %s, with its unit and in quotes", quote(strconv.FormatInt(n, 10)+"s")),
 				"the number %d has no unit", n)
 		}
-		return wrongType(v, f.allowed())
+		return wrongType(v, dr.allowed())
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return faultf("write "+f.allowed(), "%s is not a duration", shown(s))
+		return faultf("write "+dr.allowed(), "%s is not a duration", shown(s))
 	}
-	if (d < f.min || d > f.max) && (f.zero == "" || d != 0) {
-		return faultf("write "+f.allowed(), "%s is out of bounds", shown(s))
+	if (d < dr.min || d > dr.max) && (dr.zero == "" || d != 0) {
+		return faultf("write "+dr.allowed(), "%s is out of bounds", shown(s))
 	}
-	*f.at = d
+	*dr.at = d
 	return nil
 }
 
-func (f duration) fromText(s string) (any, *fault) { return s, nil }
-func (f duration) format() string                  { return quote(formatDuration(*f.at)) }
+func (dr duration) fromText(s string) (any, *fault) { return s, nil }
+func (dr duration) format() string                  { return quote(formatDuration(*dr.at)) }
 
-func (f duration) allowed() string {
-	words := fmt.Sprintf("a duration from %s to %s", quote(formatDuration(f.min)), quote(formatDuration(f.max)))
-	if f.zero != "" {
-		words += fmt.Sprintf(", or \"0s\" (%s)", f.zero)
+func (dr duration) allowed() string {
+	words := fmt.Sprintf("a duration from %s to %s", quote(formatDuration(dr.min)), quote(formatDuration(dr.max)))
+	if dr.zero != "" {
+		words += fmt.Sprintf(", or \"0s\" (%s)", dr.zero)
 	}
 	return words
 }
@@ -203,42 +203,42 @@ type list struct {
 	required bool // The empty list is refused.
 }
 
-func (f list) reset() { *f.at = slices.Clone(f.def) }
+func (l list) reset() { *l.at = slices.Clone(l.def) }
 
-func (f list) set(v any) *fault {
+func (l list) set(v any) *fault {
 	items, ok := v.([]any)
 	if !ok {
-		return wrongType(v, f.allowed())
+		return wrongType(v, l.allowed())
 	}
 	out := make([]string, 0, len(items))
 	for i, item := range items {
 		s, isString := item.(string)
 		if !isString {
-			return faultf("write "+f.allowed(), "item %d is %s", i+1, describe(item))
+			return faultf("write "+l.allowed(), "item %d is %s", i+1, describe(item))
 		}
 		if strings.ContainsRune(s, 0) {
 			return faultf("remove it", "item %d holds a NUL byte", i+1)
 		}
-		if f.check != nil {
-			if bad := f.check(s); bad != nil {
+		if l.check != nil {
+			if bad := l.check(s); bad != nil {
 				return bad
 			}
 		}
 		out = append(out, s)
 	}
-	if f.required && len(out) == 0 {
-		return faultf("write "+f.allowed(), "the array is empty")
+	if l.required && len(out) == 0 {
+		return faultf("write "+l.allowed(), "the array is empty")
 	}
-	*f.at = out
+	*l.at = out
 	return nil
 }
 
-func (f list) fromText(s string) (any, *fault) {
+func (l list) fromText(s string) (any, *fault) {
 	if strings.TrimSpace(s) == "" {
 		return []any{}, nil
 	}
 	if strings.HasPrefix(strings.TrimSpace(s), "[") {
-		return tomlText(s, f.allowed())
+		return tomlText(s, l.allowed())
 	}
 	var items []any
 	for item := range strings.SplitSeq(s, ",") {
@@ -247,15 +247,15 @@ func (f list) fromText(s string) (any, *fault) {
 	return items, nil
 }
 
-func (f list) format() string {
-	quoted := make([]string, len(*f.at))
-	for i, s := range *f.at {
+func (l list) format() string {
+	quoted := make([]string, len(*l.at))
+	for i, s := range *l.at {
 		quoted[i] = quote(s)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-func (f list) allowed() string { return f.words }
+func (l list) allowed() string { return l.words }
 
 // strs is a table of strings; tables of later sources are merged into it.
 type strs struct {
@@ -264,14 +264,14 @@ type strs struct {
 	check func(name string) *fault
 }
 
-func (f strs) reset() { *f.at = nil }
+func (st strs) reset() { *st.at = nil }
 
-func (f strs) set(v any) *fault {
+func (st strs) set(v any) *fault {
 	table, ok := v.(map[string]any)
 	if !ok {
-		return wrongType(v, f.allowed())
+		return wrongType(v, st.allowed())
 	}
-	out := maps.Clone(*f.at)
+	out := maps.Clone(*st.at)
 	if out == nil {
 		out = map[string]string{}
 	}
@@ -280,7 +280,7 @@ func (f strs) set(v any) *fault {
 		if !isString {
 			return faultf("write the value in quotes", "%s is %s, not a string", shown(name), describe(table[name]))
 		}
-		if bad := f.check(name); bad != nil {
+		if bad := st.check(name); bad != nil {
 			return bad
 		}
 		if strings.ContainsRune(s, 0) {
@@ -288,21 +288,21 @@ func (f strs) set(v any) *fault {
 		}
 		out[name] = s
 	}
-	*f.at = out
+	*st.at = out
 	return nil
 }
 
-func (f strs) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
+func (st strs) fromText(s string) (any, *fault) { return tomlText(s, st.allowed()) }
 
-func (f strs) format() string {
-	table := make(map[string]any, len(*f.at))
-	for k, v := range *f.at {
+func (st strs) format() string {
+	table := make(map[string]any, len(*st.at))
+	for k, v := range *st.at {
 		table[k] = v
 	}
 	return inlineTable(table)
 }
 
-func (f strs) allowed() string { return f.words }
+func (st strs) allowed() string { return st.words }
 
 // free is a table with keys of a driver; tables of later sources are
 // merged into it, key by key.

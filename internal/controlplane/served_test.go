@@ -24,8 +24,8 @@ type at struct {
 	closed  bool
 }
 
-func (l *at) Addr() net.Addr { return l.address }
-func (l *at) Close() error   { l.closed = true; return nil }
+func (a *at) Addr() net.Addr { return a.address }
+func (a *at) Close() error   { a.closed = true; return nil }
 
 // TestServedPlainText: tokens that cross a network readably are worth a warning, with what to set.
 func TestServedPlainText(t *testing.T) {

@@ -120,49 +120,49 @@ func NewReloaded[T any](
 // Get is the value. Cost: two atomic reads; once a second one caller pays for a stat of each file,
 // and for reading them when they have changed. Others are not kept waiting: they get the old value
 // meanwhile.
-func (v *Reloaded[T]) Get() T {
-	if now := v.now().UnixNano(); now-v.looked.Load() >= int64(pause) && v.mu.TryLock() {
+func (r *Reloaded[T]) Get() T {
+	if now := r.now().UnixNano(); now-r.looked.Load() >= int64(pause) && r.mu.TryLock() {
 		func() {
-			defer v.mu.Unlock()
-			v.looked.Store(now)
-			v.refresh()
+			defer r.mu.Unlock()
+			r.looked.Store(now)
+			r.refresh()
 		}()
 	}
-	return *v.current.Load()
+	return *r.current.Load()
 }
 
 // refresh makes the value again if a file has changed since the last look.
-func (v *Reloaded[T]) refresh() {
-	stamps := v.stat()
-	if slices.Equal(stamps, v.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.young }) {
+func (r *Reloaded[T]) refresh() {
+	stamps := r.stat()
+	if slices.Equal(stamps, r.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.young }) {
 		return
 	}
-	v.stamps = stamps // taken before the files are read: what is written meanwhile is a change at the next look
-	contents, err := v.read()
+	r.stamps = stamps // taken before the files are read: what is written meanwhile is a change at the next look
+	contents, err := r.read()
 	var made T
 	if err == nil {
-		if same := sum(contents); same == v.sum && v.failed == "" {
+		if same := sum(contents); same == r.sum && r.failed == "" {
 			return // only touched
 		}
-		made, err = v.parse(contents)
+		made, err = r.parse(contents)
 	}
 	if err != nil {
-		if v.failed != err.Error() {
-			v.failed = err.Error()
-			v.log.Error().Err(err).Strs("files", v.paths).
+		if r.failed != err.Error() {
+			r.failed = err.Error()
+			r.log.Error().Err(err).Strs("files", r.paths).
 				Msg("Failed to reload a changed file. Its previous contents stay in effect; fix the file, it is " +
 					"read again when it changes.")
 		}
 		return
 	}
-	v.failed, v.sum = "", sum(contents)
-	v.current.Store(&made)
-	v.log.Info().Strs("files", v.paths).Msg("Reloaded a changed file.")
+	r.failed, r.sum = "", sum(contents)
+	r.current.Store(&made)
+	r.log.Info().Strs("files", r.paths).Msg("Reloaded a changed file.")
 }
 
-func (v *Reloaded[T]) stat() []stamp {
-	stamps := make([]stamp, len(v.paths))
-	for i, path := range v.paths {
+func (r *Reloaded[T]) stat() []stamp {
+	stamps := make([]stamp, len(r.paths))
+	for i, path := range r.paths {
 		info, err := os.Stat(path)
 		if err != nil {
 			stamps[i].missing = true
@@ -172,16 +172,16 @@ func (v *Reloaded[T]) stat() []stamp {
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 			stamps[i].device, stamps[i].inode = sys.Dev, sys.Ino
 			stamps[i].changed = time.Unix(sys.Ctim.Unix())
-			age := v.now().Sub(stamps[i].changed)
+			age := r.now().Sub(stamps[i].changed)
 			stamps[i].young = age >= 0 && age < tick
 		}
 	}
 	return stamps
 }
 
-func (v *Reloaded[T]) read() (contents []Content, err error) {
-	contents = make([]Content, len(v.paths))
-	for i, path := range v.paths {
+func (r *Reloaded[T]) read() (contents []Content, err error) {
+	contents = make([]Content, len(r.paths))
+	for i, path := range r.paths {
 		if contents[i], err = Read(path); err != nil {
 			return nil, err
 		}

@@ -65,12 +65,12 @@ func findings(f Facts) []Finding {
 
 type findingList struct{ all []Finding }
 
-func (b *findingList) add(code Code, subject Subject, text string, details ...string) *Finding {
+func (fl *findingList) add(code Code, subject Subject, text string, details ...string) *Finding {
 	if more := len(details) - maxDetails; more > 0 {
 		details = append(slices.Clone(details[:maxDetails]), fmt.Sprintf("and %d more", more))
 	}
-	b.all = append(b.all, Finding{Code: code, Subject: subject, Text: text, Details: details})
-	return &b.all[len(b.all)-1]
+	fl.all = append(fl.all, Finding{Code: code, Subject: subject, Text: text, Details: details})
+	return &fl.all[len(fl.all)-1]
 }
 
 // firstLine returns the first line of an error. `config check` shows the rest.
@@ -80,7 +80,7 @@ func firstLine(text string) string {
 }
 
 // agent adds conditions of the agent.
-func (b *findingList) agent(f Facts) {
+func (fl *findingList) agent(f Facts) {
 	for _, c := range []struct {
 		code Code
 		text string
@@ -89,32 +89,32 @@ func (b *findingList) agent(f Facts) {
 		{JournalUnreadable, f.Journal},
 	} {
 		if c.text != "" {
-			b.add(c.code, Agent, firstLine(c.text))
+			fl.add(c.code, Agent, firstLine(c.text))
 		}
 	}
 	if len(f.Status.Drivers) == 0 {
-		b.add(NoDriver, Agent, "")
+		fl.add(NoDriver, Agent, "")
 	}
 	if len(f.RestartKeys) > 0 {
-		b.add(RestartNeeded, Agent, strings.Join(f.RestartKeys, ", "))
+		fl.add(RestartNeeded, Agent, strings.Join(f.RestartKeys, ", "))
 	}
 	if len(f.DamagedEntries) > 0 {
-		b.add(JournalDamaged, Agent, "", f.DamagedEntries...)
+		fl.add(JournalDamaged, Agent, "", f.DamagedEntries...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Drivers)) {
-		b.all = append(b.all, f.Drivers[name])
+		fl.all = append(fl.all, f.Drivers[name])
 	}
 	for _, name := range f.DisabledDrivers {
-		b.add(DriverDisabled, OfDriver(name), "")
+		fl.add(DriverDisabled, OfDriver(name), "")
 	}
 	if text := severalAgents(f.Status); text != "" {
-		b.add(SeveralAgents, Agent, text)
+		fl.add(SeveralAgents, Agent, text)
 	}
 	if f.Status.Cell != nil {
-		b.cell(f.Now, *f.Status.Cell)
+		fl.cell(f.Now, *f.Status.Cell)
 	}
 	if f.Status.Identity != nil {
-		b.identity(f.Now, *f.Status.Identity)
+		fl.identity(f.Now, *f.Status.Identity)
 	}
 }
 
@@ -149,16 +149,16 @@ func refusedNodes(c Cell) (nodes []string) {
 const stuckAfter = time.Minute
 
 // cell adds conditions of the cell.
-func (b *findingList) cell(now time.Time, c Cell) {
+func (fl *findingList) cell(now time.Time, c Cell) {
 	switch {
 	case c.Up || c.Since.IsZero():
 	case c.Denied:
-		b.add(CellRefusesAgent, Agent, c.Error)
+		fl.add(CellRefusesAgent, Agent, c.Error)
 	default:
-		b.add(CellUnreachable, Agent, c.Error)
+		fl.add(CellUnreachable, Agent, c.Error)
 	}
 	if nodes := refusedNodes(c); len(nodes) > 0 {
-		b.add(CellRefusesNode, Agent, "", nodes...)
+		fl.add(CellRefusesNode, Agent, "", nodes...)
 	}
 	var stuck, unknown, idle, missing []string
 	for _, s := range c.Stuck {
@@ -195,76 +195,76 @@ func (b *findingList) cell(now time.Time, c Cell) {
 		details []string
 	}{{ServerStuck, stuck}, {GuestUnknown, unknown}, {GuestIdle, idle}, {GuestMissing, missing}} {
 		if len(found.details) > 0 {
-			b.add(found.code, Agent, "", found.details...)
+			fl.add(found.code, Agent, "", found.details...)
 		}
 	}
 }
 
 // driver adds conditions of a driver, its process and its nodes.
-func (b *findingList) driver(f Facts, d Driver) {
+func (fl *findingList) driver(f Facts, d Driver) {
 	subject := OfDriver(d.Name)
-	down := b.plugin(d)
-	b.gone(f, d)
-	b.warned(d)
+	down := fl.plugin(d)
+	fl.gone(f, d)
+	fl.warned(d)
 	r := d.Report
 	switch {
 	case r.State == resourcetracker.Starting:
-		b.add(Starting, subject, "")
+		fl.add(Starting, subject, "")
 	case r.Error == "":
 	case down && ofDriver(r.Cause): // the plugin's condition has the cause
 	default:
-		b.failure(subject, r.Cause, DriverFails, r.Error, r.Hint)
+		fl.failure(subject, r.Cause, DriverFails, r.Error, r.Hint)
 	}
 	for _, c := range r.Contested {
-		b.claimed(c)
+		fl.claimed(c)
 	}
 	if len(r.Nodes)+len(r.Contested) == 0 && f.Now.Sub(f.Status.Started) >= f.oldAfter() {
-		b.add(SyncOld, subject, "the driver has reported no node since the agent started")
+		fl.add(SyncOld, subject, "the driver has reported no node since the agent started")
 	}
 	for _, n := range r.Nodes {
-		b.node(f, n, down)
+		fl.node(f, n, down)
 	}
 }
 
 // claimed adds a condition for a node that belongs to another driver, once if both drivers report
 // it.
-func (b *findingList) claimed(c resourcetracker.Contested) {
+func (fl *findingList) claimed(c resourcetracker.Contested) {
 	subject := OfNode(c.Name)
-	if !slices.ContainsFunc(b.all, func(f Finding) bool {
+	if !slices.ContainsFunc(fl.all, func(f Finding) bool {
 		return f.Code == NodeClaimedTwice && f.Subject == subject && f.Text == c.Error
 	}) {
-		b.add(NodeClaimedTwice, subject, c.Error).Hint = c.Hint
+		fl.add(NodeClaimedTwice, subject, c.Error).Hint = c.Hint
 	}
 }
 
 // plugin adds conditions of a driver's process, and reports whether it serves no calls.
-func (b *findingList) plugin(d Driver) (down bool) {
+func (fl *findingList) plugin(d Driver) (down bool) {
 	p, subject := d.Plugin, OfPlugin(d.Name)
 	switch p.State {
 	case pluginhost.Healthy, pluginhost.Disabled:
 	case pluginhost.Degraded:
-		b.add(PluginDegraded, subject, p.Error)
+		fl.add(PluginDegraded, subject, p.Error)
 	case pluginhost.Quarantined:
-		b.add(PluginQuarantined, subject, p.Error)
+		fl.add(PluginQuarantined, subject, p.Error)
 		return true
 	case pluginhost.NotInstalled:
-		b.add(PluginNotInstalled, subject, p.Error)
+		fl.add(PluginNotInstalled, subject, p.Error)
 		return true
 	case pluginhost.Incompatible:
-		b.add(PluginIncompatible, subject, p.Error)
+		fl.add(PluginIncompatible, subject, p.Error)
 		return true
 	case pluginhost.Refused:
-		b.add(PluginRefused, subject, p.Error)
+		fl.add(PluginRefused, subject, p.Error)
 		return true
 	default:
-		b.add(PluginDown, subject, p.Error).Fails = d.Report.State == resourcetracker.Degraded
+		fl.add(PluginDown, subject, p.Error).Fails = d.Report.State == resourcetracker.Degraded
 		return true
 	}
 	return false
 }
 
 // gone adds a condition for a driver whose nodes are disabled because it is unavailable.
-func (b *findingList) gone(f Facts, d Driver) {
+func (fl *findingList) gone(f Facts, d Driver) {
 	var nodes []string
 	text := ""
 	for _, r := range f.Status.Disabled {
@@ -273,7 +273,7 @@ func (b *findingList) gone(f Facts, d Driver) {
 		}
 	}
 	if len(nodes) > 0 {
-		b.add(DriverGone, OfDriver(d.Name), text, nodes...)
+		fl.add(DriverGone, OfDriver(d.Name), text, nodes...)
 	}
 }
 
@@ -281,7 +281,7 @@ func (b *findingList) gone(f Facts, d Driver) {
 const maxNamed = 5
 
 // warned adds a condition for a driver's warnings, whose texts the status has with the driver.
-func (b *findingList) warned(d Driver) {
+func (fl *findingList) warned(d Driver) {
 	n := len(d.Warnings)
 	if n == 0 {
 		return
@@ -294,7 +294,7 @@ func (b *findingList) warned(d Driver) {
 	if n > maxNamed {
 		text += fmt.Sprintf(" and %d more", n-maxNamed)
 	}
-	b.add(DriverWarnings, OfDriver(d.Name), fmt.Sprintf("%d: %s", n, text))
+	fl.add(DriverWarnings, OfDriver(d.Name), fmt.Sprintf("%d: %s", n, text))
 }
 
 // onlyGone reports whether a node is disabled only because its driver is unavailable, which is a
@@ -316,30 +316,30 @@ func ofDriver(c resourcetracker.Cause) bool {
 }
 
 // node adds conditions of a node.
-func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
+func (fl *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	subject := OfNode(n.Name)
 	switch {
 	case n.Error == "", down && ofDriver(n.Cause):
 	case n.Held && n.Cause != resourcetracker.CauseIdentity:
-		b.add(ReshapeHeld, subject, n.Error, n.Violations...).Hint = n.Hint
+		fl.add(ReshapeHeld, subject, n.Error, n.Violations...).Hint = n.Hint
 	default:
-		b.failure(subject, n.Cause, PassFails, n.Error, n.Hint, n.Violations...)
+		fl.failure(subject, n.Cause, PassFails, n.Error, n.Hint, n.Violations...)
 	}
 	last, text := n.LastSuccess, "last at "
 	if last.IsZero() {
 		last, text = f.Status.Started, "none since the agent started, at "
 	}
 	if n.State != resourcetracker.Orphaned && f.Now.Sub(last) >= f.oldAfter() {
-		b.add(SyncOld, subject, text+last.UTC().Format(time.RFC3339))
+		fl.add(SyncOld, subject, text+last.UTC().Format(time.RFC3339))
 	}
 	if n.DisabledReason != "" && !onlyGone(f.Status.Disabled, n.Name) {
-		b.add(NodeDisabled, subject, n.DisabledReason)
+		fl.add(NodeDisabled, subject, n.DisabledReason)
 	}
 	switch {
 	case n.ReportedBy != "", n.NotNamed:
-		b.add(NodeElsewhere, subject, n.Orphaned)
+		fl.add(NodeElsewhere, subject, n.Orphaned)
 	case n.Orphaned != "":
-		b.add(NodeOrphaned, subject, n.Orphaned)
+		fl.add(NodeOrphaned, subject, n.Orphaned)
 	}
 	for _, c := range []struct {
 		code Code
@@ -350,7 +350,7 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 		{DriverFlaps, n.Flapping}, {ItemsOverwritten, n.Overwritten},
 	} {
 		if len(c.list) > 0 {
-			b.add(c.code, subject, "", c.list...)
+			fl.add(c.code, subject, "", c.list...)
 		}
 	}
 }
@@ -374,7 +374,7 @@ var ofAgent = []Code{
 
 // failure adds the condition of a failed pass; unknown is the code for other causes. The tracker's
 // hint, if any, replaces that of the definition.
-func (b *findingList) failure(
+func (fl *findingList) failure(
 	subject Subject, cause resourcetracker.Cause, unknown Code, text, hint string, details ...string,
 ) {
 	code, known := codes[cause]
@@ -382,13 +382,13 @@ func (b *findingList) failure(
 		code = unknown
 	}
 	if !slices.Contains(ofAgent, code) {
-		f := b.add(code, subject, text, details...)
+		f := fl.add(code, subject, text, details...)
 		f.Hint, f.Fails = hint, true
 		return
 	}
-	if slices.ContainsFunc(b.all, func(f Finding) bool { return f.Code == code && f.Subject == Agent }) {
+	if slices.ContainsFunc(fl.all, func(f Finding) bool { return f.Code == code && f.Subject == Agent }) {
 		return // already added for another node
 	}
-	f := b.add(code, Agent, text, details...)
+	f := fl.add(code, Agent, text, details...)
 	f.Hint, f.Fails = hint, true
 }

@@ -37,7 +37,7 @@ type Identity struct {
 const siteRenewal = 7 * 24 * time.Hour
 
 // identity adds conditions of the certificate of this host.
-func (b *findingList) identity(now time.Time, id Identity) {
+func (fl *findingList) identity(now time.Time, id Identity) {
 	left, life := id.Expires.Sub(now), id.Expires.Sub(id.Since)
 	why := ""
 	if id.Error != "" {
@@ -46,20 +46,20 @@ func (b *findingList) identity(now time.Time, id Identity) {
 	text := fmt.Sprintf("valid until %s%s", id.Expires.UTC().Format(time.RFC3339), why)
 	switch {
 	case id.Expires.IsZero():
-		b.add(CertificateExpired, Agent, id.Error)
+		fl.add(CertificateExpired, Agent, id.Error)
 	case left <= 0 || left < life/10 && left < 24*time.Hour:
-		b.add(CertificateExpired, Agent, text)
+		fl.add(CertificateExpired, Agent, text)
 	case id.Refused:
 	case id.Renews && left < life/2, !id.Renews && left < min(siteRenewal, life/2):
-		b.add(CertificateExpires, Agent, text)
+		fl.add(CertificateExpires, Agent, text)
 	}
 	switch {
 	case id.RenewedElsewhere:
-		b.add(RenewedElsewhere, Agent, id.Error)
+		fl.add(RenewedElsewhere, Agent, id.Error)
 	case id.Refused:
-		b.add(RenewalRefused, Agent, id.Error)
+		fl.add(RenewalRefused, Agent, id.Error)
 	}
 	if len(id.RefusedNodes) > 0 {
-		b.add(NodeNotEnrolled, Agent, "", id.RefusedNodes...)
+		fl.add(NodeNotEnrolled, Agent, "", id.RefusedNodes...)
 	}
 }

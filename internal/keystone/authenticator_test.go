@@ -46,22 +46,22 @@ func newTokenServer(t testing.TB) *tokenServer {
 	return f
 }
 
-func (f *tokenServer) now() time.Time { return time.Unix(f.clock.Load(), 0) }
+func (ts *tokenServer) now() time.Time { return time.Unix(ts.clock.Load(), 0) }
 
 // token is what Keystone says of a token that is good for some seconds from now.
-func (f *tokenServer) token(seconds int, rest string) string {
+func (ts *tokenServer) token(seconds int, rest string) string {
 	const layout = "2006-01-02T15:04:05.000000Z"
 	return fmt.Sprintf(`{"token":{"issued_at":%q,"expires_at":%q,"user":{"id":"u1","name":"nova"},%s}}`,
-		f.now().UTC().Format(layout), f.now().Add(time.Duration(seconds)*time.Second).UTC().Format(layout), rest)
+		ts.now().UTC().Format(layout), ts.now().Add(time.Duration(seconds)*time.Second).UTC().Format(layout), rest)
 }
 
 const asService = `"project":{"id":"p1","name":"service"},"roles":[{"id":"r1","name":"service"},{"id":"r2",` +
 	`"name":"Reader"}]`
 
-func (f *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, r.Method+" "+r.URL.RequestURI())
+func (ts *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.calls = append(ts.calls, r.Method+" "+r.URL.RequestURI())
 	if r.Method == http.MethodPost {
 		var body struct {
 			Auth struct {
@@ -75,28 +75,28 @@ func (f *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = json.NewDecoder(r.Body).Decode(&body) // What cannot be read is not the password.
 		id := body.Auth.Identity
-		if id.Password.User.Password != f.password && id.Application.Secret != f.password {
+		if id.Password.User.Password != ts.password && id.Application.Secret != ts.password {
 			http.Error(w, `{"error":{"code":401}}`, http.StatusUnauthorized)
 			return
 		}
-		f.logins++
-		f.own = fmt.Sprintf("own-%d", f.logins)
-		w.Header().Set("X-Subject-Token", f.own)
+		ts.logins++
+		ts.own = fmt.Sprintf("own-%d", ts.logins)
+		w.Header().Set("X-Subject-Token", ts.own)
 		w.WriteHeader(http.StatusCreated)
-		_, _ = fmt.Fprint(w, f.token(3600, asService))
+		_, _ = fmt.Fprint(w, ts.token(3600, asService))
 		return
 	}
-	if r.Header.Get("X-Auth-Token") != f.own || f.own == "" {
+	if r.Header.Get("X-Auth-Token") != ts.own || ts.own == "" {
 		http.Error(w, `{"error":{"code":401}}`, http.StatusUnauthorized)
 		return
 	}
-	if f.answer != nil {
-		f.answer(w, r)
+	if ts.answer != nil {
+		ts.answer(w, r)
 		return
 	}
 	subject := r.Header.Get("X-Subject-Token")
-	body, known := f.tokens[subject]
-	if !known || f.expired[subject] && r.URL.Query().Get("allow_expired") != "1" {
+	body, known := ts.tokens[subject]
+	if !known || ts.expired[subject] && r.URL.Query().Get("allow_expired") != "1" {
 		http.Error(w, `{"error":{"code":404,"message":"Could not find token: `+subject+`"}}`, http.StatusNotFound)
 		return
 	}
@@ -104,34 +104,34 @@ func (f *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // asked is what was asked since the last time.
-func (f *tokenServer) asked() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	calls := strings.Join(f.calls, ", ")
-	f.calls = nil
+func (ts *tokenServer) asked() string {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	calls := strings.Join(ts.calls, ", ")
+	ts.calls = nil
 	return calls
 }
 
-func (f *tokenServer) set(change func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (ts *tokenServer) set(change func()) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	change()
 }
 
-func (f *tokenServer) config() keystone.AuthenticatorConfig {
+func (ts *tokenServer) config() keystone.AuthenticatorConfig {
 	return keystone.AuthenticatorConfig{
 		Config: keystone.Config{
-			AuthURL: f.URL + "/v3", Username: "placement",
+			AuthURL: ts.URL + "/v3", Username: "placement",
 			UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
-			Secret: func() (string, error) { return "s3cret", nil }, Now: f.now,
+			Secret: func() (string, error) { return "s3cret", nil }, Now: ts.now,
 		},
 		WWWAuthenticateURI: "https://keystone.example/v3",
 	}
 }
 
-func (f *tokenServer) authenticator(t testing.TB) *keystone.Authenticator {
+func (ts *tokenServer) authenticator(t testing.TB) *keystone.Authenticator {
 	t.Helper()
-	return testproc.Try(keystone.NewAuthenticator(f.config())).Or(t)
+	return testproc.Try(keystone.NewAuthenticator(ts.config())).Or(t)
 }
 
 func request(tokens ...string) *http.Request {

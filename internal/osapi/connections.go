@@ -90,7 +90,7 @@ func NewConnections(l ConnectionLimits, proxies ...netip.Prefix) *Connections {
 }
 
 // Limits are the bounds in force.
-func (s *Connections) Limits() ConnectionLimits { return s.limits }
+func (cn *Connections) Limits() ConnectionLimits { return cn.limits }
 
 // state of a connection.
 type state int
@@ -116,45 +116,45 @@ type conn struct {
 
 // admit adds a connection, and closes another one if a bound is exceeded. If there is none to
 // close, it closes the new one and returns nil.
-func (s *Connections) admit(c net.Conn) *conn {
-	n := &conn{Conn: c, set: s}
+func (cn *Connections) admit(c net.Conn) *conn {
+	n := &conn{Conn: c, set: cn}
 	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		n.from = tcp.AddrPort().Addr().Unmap().WithZone("")
 	}
 	var victim *conn
 	accepted := true
-	s.mu.Lock()
+	cn.mu.Lock()
 	if n.from.IsValid() {
-		perAddress := s.limits.PerAddress
-		if s.trusts(n.from) {
-			perAddress = s.limits.Total
+		perAddress := cn.limits.PerAddress
+		if cn.trusts(n.from) {
+			perAddress = cn.limits.Total
 		}
-		a := s.addresses[n.from]
+		a := cn.addresses[n.from]
 		switch {
 		case a != nil && a.n >= perAddress:
 			victim = oldest(&a.idle, &a.waiting)
-		case s.n >= s.limits.Total:
-			victim = oldest(&s.idle, &s.waiting)
+		case cn.n >= cn.limits.Total:
+			victim = oldest(&cn.idle, &cn.waiting)
 		}
 		if victim != nil {
-			s.remove(victim)
+			cn.remove(victim)
 		} else {
-			a = s.addresses[n.from]
-			accepted = s.n < s.limits.Total && (a == nil || a.n < perAddress)
+			a = cn.addresses[n.from]
+			accepted = cn.n < cn.limits.Total && (a == nil || a.n < perAddress)
 		}
 		if accepted {
-			if a = s.addresses[n.from]; a == nil {
+			if a = cn.addresses[n.from]; a == nil {
 				a = &address{}
-				s.addresses[n.from] = a
+				cn.addresses[n.from] = a
 			}
 			a.n++
-			s.n++
+			cn.n++
 		}
 	}
 	if accepted {
-		s.setState(n, waiting)
+		cn.setState(n, waiting)
 	}
-	s.mu.Unlock()
+	cn.mu.Unlock()
 	if victim != nil {
 		_ = victim.Conn.Close() // its client sees the end of the connection
 	}
@@ -166,13 +166,13 @@ func (s *Connections) admit(c net.Conn) *conn {
 }
 
 // evict closes one connection without a request in progress, and reports whether there was one.
-func (s *Connections) evict() bool {
-	s.mu.Lock()
-	victim := oldest(&s.idle, &s.waiting)
+func (cn *Connections) evict() bool {
+	cn.mu.Lock()
+	victim := oldest(&cn.idle, &cn.waiting)
 	if victim != nil {
-		s.remove(victim)
+		cn.remove(victim)
 	}
-	s.mu.Unlock()
+	cn.mu.Unlock()
 	if victim == nil {
 		return false
 	}
@@ -190,15 +190,15 @@ func oldest(lists ...*list.List) *conn {
 }
 
 // setState moves a connection to a state. The caller holds mu.
-func (s *Connections) setState(c *conn, to state) {
-	a := s.addresses[c.from]
+func (cn *Connections) setState(c *conn, to state) {
+	a := cn.addresses[c.from]
 	if c.inAll != nil {
-		l, la := &s.idle, (*list.List)(nil)
+		l, la := &cn.idle, (*list.List)(nil)
 		if a != nil {
 			la = &a.idle
 		}
 		if c.state == waiting {
-			l = &s.waiting
+			l = &cn.waiting
 			if a != nil {
 				la = &a.waiting
 			}
@@ -211,7 +211,7 @@ func (s *Connections) setState(c *conn, to state) {
 	}
 	c.state = to
 	if to != waiting {
-		s.headers -= c.cost
+		cn.headers -= c.cost
 		c.cost = 0
 	}
 	if a == nil { // one without a bound is never closed for another
@@ -219,22 +219,22 @@ func (s *Connections) setState(c *conn, to state) {
 	}
 	switch to {
 	case waiting:
-		c.inAll, c.inAddress = s.waiting.PushBack(c), a.waiting.PushBack(c)
+		c.inAll, c.inAddress = cn.waiting.PushBack(c), a.waiting.PushBack(c)
 	case idle:
-		c.inAll, c.inAddress = s.idle.PushBack(c), a.idle.PushBack(c)
+		c.inAll, c.inAddress = cn.idle.PushBack(c), a.idle.PushBack(c)
 	}
 }
 
 // remove forgets a connection. The caller holds mu.
-func (s *Connections) remove(c *conn) {
+func (cn *Connections) remove(c *conn) {
 	if c.state == closed {
 		return
 	}
-	s.setState(c, closed)
-	if a := s.addresses[c.from]; a != nil {
-		s.n--
+	cn.setState(c, closed)
+	if a := cn.addresses[c.from]; a != nil {
+		cn.n--
 		if a.n--; a.n == 0 {
-			delete(s.addresses, c.from)
+			delete(cn.addresses, c.from)
 		}
 	}
 }

@@ -51,34 +51,34 @@ func newTestCA(t *testing.T) *testCA {
 	return &testCA{t, key, cert}
 }
 
-func (a *testCA) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+func (t *testCA) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: t.cert.Raw})
 }
 
 // pair makes a certificate, and its key in PEM.
-func (a *testCA) pair(template x509.Certificate) (certificate, key []byte) {
-	a.t.Helper()
+func (t *testCA) pair(template x509.Certificate) (certificate, key []byte) {
+	t.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	testproc.Check(a.t, err)
+	testproc.Check(t.t, err)
 	template.SerialNumber = big.NewInt(2)
 	if template.NotAfter.IsZero() {
 		template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, a.cert, private.Public(), a.key)
-	testproc.Check(a.t, err)
+	der, err := x509.CreateCertificate(rand.Reader, &template, t.cert, private.Public(), t.key)
+	testproc.Check(t.t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	testproc.Check(a.t, err)
+	testproc.Check(t.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
 // client makes a client with a certificate.
-func (a *testCA) client(template x509.Certificate) *http.Client {
-	a.t.Helper()
+func (t *testCA) client(template x509.Certificate) *http.Client {
+	t.t.Helper()
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	certificate, key := a.pair(template)
+	certificate, key := t.pair(template)
 	pair, err := tls.X509KeyPair(certificate, key)
-	testproc.Check(a.t, err)
+	testproc.Check(t.t, err)
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true,
 		Certificates: []tls.Certificate{pair},

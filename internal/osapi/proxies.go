@@ -13,8 +13,8 @@ import (
 const headerForwardedFor = "X-Forwarded-For"
 
 // trusts says whether an address is that of a trusted proxy.
-func (s *Connections) trusts(a netip.Addr) bool {
-	return slices.ContainsFunc(s.proxies, func(p netip.Prefix) bool { return p.Contains(a) })
+func (cn *Connections) trusts(a netip.Addr) bool {
+	return slices.ContainsFunc(cn.proxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // clientOf returns the address of the client for which a trusted proxy has sent a request: the last

@@ -35,12 +35,12 @@ func NewRoutes[R any](headIsGet bool) *Routes[R] {
 }
 
 // Add adds a route. It panics on a duplicate.
-func (t *Routes[R]) Add(method, pattern string, route R) {
-	p := t.paths[pattern]
+func (rt *Routes[R]) Add(method, pattern string, route R) {
+	p := rt.paths[pattern]
 	if p == nil {
 		p = &pathRoutes[R]{path: strings.TrimSuffix(pattern, "{$}")}
-		t.paths[pattern] = p
-		t.mux.Handle(pattern, p)
+		rt.paths[pattern] = p
+		rt.mux.Handle(pattern, p)
 	}
 	if slices.Contains(p.methods, method) {
 		panic("osapi: two routes " + method + " " + pattern)
@@ -60,17 +60,17 @@ type Found[R any] struct {
 }
 
 // Find finds the route of a request, and sets the request's path values.
-func (t *Routes[R]) Find(r *http.Request) Found[R] {
+func (rt *Routes[R]) Find(r *http.Request) Found[R] {
 	f := finder[R]{}
 	if clean(r.URL.Path) {
-		t.mux.ServeHTTP(&f, r)
+		rt.mux.ServeHTTP(&f, r)
 	}
 	if f.found == nil {
 		return Found[R]{Err: NoRoute()}
 	}
 	found := Found[R]{Path: f.found.path, Allow: f.found.allow}
 	at := slices.Index(f.found.methods, r.Method)
-	if at < 0 && t.HeadIsGet && r.Method == http.MethodHead {
+	if at < 0 && rt.HeadIsGet && r.Method == http.MethodHead {
 		at = slices.Index(f.found.methods, http.MethodGet)
 	}
 	if at < 0 {

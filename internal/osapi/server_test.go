@@ -240,11 +240,11 @@ func TestTLS(t *testing.T) {
 }
 
 // until waits for a condition, which it looks at under the lock.
-func (s *Connections) until(is func() bool) {
+func (cn *Connections) until(is func() bool) {
 	for {
-		s.mu.Lock()
+		cn.mu.Lock()
 		done := is()
-		s.mu.Unlock()
+		cn.mu.Unlock()
 		if done {
 			return
 		}

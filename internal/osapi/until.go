@@ -45,4 +45,4 @@ type closedOnce struct {
 }
 
 // Close implements net.Listener.
-func (l *closedOnce) Close() error { return l.close() }
+func (c *closedOnce) Close() error { return c.close() }

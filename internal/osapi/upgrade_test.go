@@ -22,8 +22,8 @@ import (
 // upgrading answers each request by taking over its connection, and sends back what comes.
 type upgrading struct{ osapi.Exchange }
 
-func (x *upgrading) Handle() error {
-	c, from, err := x.Upgrade("echo")
+func (u *upgrading) Handle() error {
+	c, from, err := u.Upgrade("echo")
 	if err != nil {
 		return err
 	}
@@ -31,10 +31,10 @@ func (x *upgrading) Handle() error {
 	return c.Close()
 }
 
-func (x *upgrading) Explain(err error) *osapi.Error {
+func (u *upgrading) Explain(err error) *osapi.Error {
 	return osapi.Errorf(http.StatusUpgradeRequired, "%v", err)
 }
-func (x *upgrading) Encode(e *osapi.Error) (string, []byte) { return "text/plain", []byte(e.Message) }
+func (u *upgrading) Encode(e *osapi.Error) (string, []byte) { return "text/plain", []byte(e.Message) }
 
 // TestUpgrade: what follows an upgraded request is not HTTP: nothing of it is counted as headers,
 // however many lines it has, and what was sent with the request is not lost.

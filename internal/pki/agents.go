@@ -119,53 +119,53 @@ type AgentReport struct {
 const maxAgents = 8
 
 // Index is that of the agent with a token, or -1.
-func (h *Agents) Index(token string) int {
-	return slices.IndexFunc(h.All, func(a HostAgent) bool { return a.Token == token })
+func (ag *Agents) Index(token string) int {
+	return slices.IndexFunc(ag.All, func(a HostAgent) bool { return a.Token == token })
 }
 
 // Add records a report. window is how long after its last report an agent still counts as one of
 // two. stops says whether the host stops: not if it is one of several, or of before, that does.
-func (h *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops bool) {
+func (ag *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops bool) {
 	if r.Process == nil {
 		return r.Stopping
 	}
 	now, within := at.UnixMicro(), window.Microseconds()
 	token := r.Process.Token
-	h.removeIf(func(a HostAgent) bool { return a.Token != token && a.Seen > now+within }) // by a clock that was wrong
-	latest := h.latest()
-	if latest >= 0 && r.LastSeen > h.All[latest].Seen { // only its reports were not written down
-		h.All[latest].Seen, h.All[latest].Dirty = r.LastSeen, true
+	ag.removeIf(func(a HostAgent) bool { return a.Token != token && a.Seen > now+within }) // by a clock that was wrong
+	latest := ag.latest()
+	if latest >= 0 && r.LastSeen > ag.All[latest].Seen { // only its reports were not written down
+		ag.All[latest].Seen, ag.All[latest].Dirty = r.LastSeen, true
 	}
 	if r.Stopping {
-		return h.remove(token, now, within)
+		return ag.remove(token, now, within)
 	}
-	if i := h.Index(token); i < 0 {
-		h.removeIf(func(a HostAgent) bool { return !closeTo(now, a.Seen, within) })
-		for len(h.All) >= maxAgents {
-			oldest := slices.MinFunc(h.All, func(a, b HostAgent) int { return cmp.Compare(a.Seen, b.Seen) })
-			h.removeIf(func(a HostAgent) bool { return a.Token == oldest.Token })
+	if i := ag.Index(token); i < 0 {
+		ag.removeIf(func(a HostAgent) bool { return !closeTo(now, a.Seen, within) })
+		for len(ag.All) >= maxAgents {
+			oldest := slices.MinFunc(ag.All, func(a, b HostAgent) int { return cmp.Compare(a.Seen, b.Seen) })
+			ag.removeIf(func(a HostAgent) bool { return a.Token == oldest.Token })
 		}
-		h.Turn = max(h.Turn+1, now) // also after an older copy of the database, or of the server
+		ag.Turn = max(ag.Turn+1, now) // also after an older copy of the database, or of the server
 		process := *r.Process
 		process.Address = r.Address
-		h.All, h.Changed = append(h.All, HostAgent{AgentProcess: process, First: h.Turn, Seen: now, Fresh: true}), true
+		ag.All, ag.Changed = append(ag.All, HostAgent{AgentProcess: process, First: ag.Turn, Seen: now, Fresh: true}), true
 	} else {
-		one := &h.All[i]
-		shown := max(one.Shown, min(r.Turn, h.Turn))
-		if len(h.All) > 1 && (shown != one.Shown || i != latest || one.Address != r.Address || one.Seen > now+within) {
-			one.Shown, one.Dirty, h.Changed = shown, true, true
+		one := &ag.All[i]
+		shown := max(one.Shown, min(r.Turn, ag.Turn))
+		if len(ag.All) > 1 && (shown != one.Shown || i != latest || one.Address != r.Address || one.Seen > now+within) {
+			one.Shown, one.Dirty, ag.Changed = shown, true, true
 		}
 		one.Address, one.Seen = r.Address, now
 	}
-	h.updateUntil(now, within)
+	ag.updateUntil(now, within)
 	return false
 }
 
 // latest is the index of the agent that was seen last, or -1.
-func (h *Agents) latest() int {
+func (ag *Agents) latest() int {
 	latest := -1
-	for i := range h.All {
-		if latest < 0 || h.All[i].Seen > h.All[latest].Seen {
+	for i := range ag.All {
+		if latest < 0 || ag.All[i].Seen > ag.All[latest].Seen {
 			latest = i
 		}
 	}
@@ -173,39 +173,39 @@ func (h *Agents) latest() int {
 }
 
 // remove removes a process that stops.
-func (h *Agents) remove(token string, now, window int64) (stops bool) {
-	i := h.Index(token)
-	later := slices.ContainsFunc(h.All, func(a HostAgent) bool {
+func (ag *Agents) remove(token string, now, window int64) (stops bool) {
+	i := ag.Index(token)
+	later := slices.ContainsFunc(ag.All, func(a HostAgent) bool {
 		return a.Token != token && closeTo(now, a.Seen, window) &&
-			(i < 0 || a.First > h.All[i].First || bothLive(a, h.All[i]))
+			(i < 0 || a.First > ag.All[i].First || bothLive(a, ag.All[i]))
 	})
-	h.removeIf(func(a HostAgent) bool { return a.Token == token })
-	h.updateUntil(now, window)
+	ag.removeIf(func(a HostAgent) bool { return a.Token == token })
+	ag.updateUntil(now, window)
 	return !later
 }
 
-func (h *Agents) removeIf(which func(HostAgent) bool) {
-	h.All = slices.DeleteFunc(h.All, func(a HostAgent) bool {
+func (ag *Agents) removeIf(which func(HostAgent) bool) {
+	ag.All = slices.DeleteFunc(ag.All, func(a HostAgent) bool {
 		is := which(a)
 		if is {
-			h.Gone, h.Changed = append(h.Gone, a.Token), true
+			ag.Gone, ag.Changed = append(ag.Gone, a.Token), true
 		}
 		return is
 	})
 }
 
 // updateUntil determines until when it is proven that two live.
-func (h *Agents) updateUntil(now, window int64) {
+func (ag *Agents) updateUntil(now, window int64) {
 	until := int64(0)
-	for i, a := range h.All {
-		for _, b := range h.All[:i] {
+	for i, a := range ag.All {
+		for _, b := range ag.All[:i] {
 			if provenNow(a, b, now, window) {
 				until = max(until, min(a.Seen, b.Seen)+window)
 			}
 		}
 	}
-	h.Changed = h.Changed || until != h.Until
-	h.Until = until
+	ag.Changed = ag.Changed || until != ag.Until
+	ag.Until = until
 }
 
 // bothLive reports whether two agents have shown that they lived at the same time.
@@ -228,12 +228,12 @@ func HasSeveral(until int64, at time.Time, window time.Duration) bool {
 
 // Live are the agents of which it is proven that others live, if there are any: not those of
 // before.
-func (h *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
-	if !HasSeveral(h.Until, at, window) {
+func (ag *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
+	if !HasSeveral(ag.Until, at, window) {
 		return nil
 	}
-	for i, a := range h.All {
-		for j, b := range h.All {
+	for i, a := range ag.All {
+		for j, b := range ag.All {
 			if i != j && provenNow(a, b, at.UnixMicro(), window.Microseconds()) {
 				live = append(live, a.AgentProcess)
 				break

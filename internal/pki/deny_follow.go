@@ -121,23 +121,23 @@ type follower struct {
 }
 
 // run fetches until ctx ends, and logs when that begins to fail and when it works again.
-func (w *follower) run(ctx context.Context) {
+func (f *follower) run(ctx context.Context) {
 	failing := false
 	for {
-		err := w.fetch(ctx)
+		err := f.fetch(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil && failing:
-			w.log.Info().Msg("The deny list is fetched again.")
+			f.log.Info().Msg("The deny list is fetched again.")
 		case err != nil && !failing:
-			w.log.Warn().Err(err).
+			f.log.Warn().Err(err).
 				Msg("The deny list cannot be fetched. The last one stays in effect: " +
 					"hosts that are denied meanwhile are not refused here. Logged once until it works again.")
 		}
 		failing = err != nil
-		interval := w.from.Interval
-		if w.list.Load().unusable { // hosts wait for it
+		interval := f.from.Interval
+		if f.list.Load().unusable { // hosts wait for it
 			interval = min(interval, firstInterval)
 		}
 		// Servers that start together do not go on asking together.
@@ -152,16 +152,16 @@ func (w *follower) run(ctx context.Context) {
 }
 
 // fetch asks once. The list is in effect at once, and is written if it is another one.
-func (w *follower) fetch(ctx context.Context) error {
+func (f *follower) fetch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	url := strings.TrimSuffix(w.from.URL, "/") + DeniedPath
+	url := strings.TrimSuffix(f.from.URL, "/") + DeniedPath
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
 	// The transport itself and no http.Client: that would follow redirects.
-	resp, err := w.from.Transport.RoundTrip(req)
+	resp, err := f.from.Transport.RoundTrip(req)
 	if err != nil {
 		return fmt.Errorf("GET %s: %w", url, err)
 	}
@@ -187,20 +187,20 @@ func (w *follower) fetch(ctx context.Context) error {
 		return fmt.Errorf("%s is of %s, %s ahead of the clock here; correct the clock that is wrong",
 			name, rfc3339(list.date), ahead.Round(time.Second))
 	}
-	has := w.list.Load()
+	has := f.list.Load()
 	same := !has.unusable && has.same(list)
 	switch err := list.checkSuccessor(has, name); {
 	case err == nil, time.Until(has.date) > MaxAhead: // the clock that has dated the list before was corrected
-		logMissing(w.log, list.missing(has), w.path)
-		w.list.Store(list)
+		logMissing(f.log, list.missing(has), f.path)
+		f.list.Store(list)
 	case same:
 		list = has
 	default:
 		return err
 	}
-	w.fetched.Store(time.Now().UnixNano())
-	if w.unwritten || !same || list.date.Sub(w.written).Abs() >= copyInterval {
-		w.write(list)
+	f.fetched.Store(time.Now().UnixNano())
+	if f.unwritten || !same || list.date.Sub(f.written).Abs() >= copyInterval {
+		f.write(list)
 	}
 	return nil
 }
@@ -209,14 +209,14 @@ func (w *follower) fetch(ctx context.Context) error {
 const copyInterval = 5 * time.Minute
 
 // write replaces the copy. The list is in effect without it.
-func (w *follower) write(list *DenyList) {
-	err := files.ReplaceMode(w.path, append([]byte(followedMark+w.from.URL+"\n"), list.Text()...), denyMode)
-	if err != nil && !w.unwritten {
-		w.log.Error().Err(err).Msg("The copy of the deny list cannot be written: " +
+func (f *follower) write(list *DenyList) {
+	err := files.ReplaceMode(f.path, append([]byte(followedMark+f.from.URL+"\n"), list.Text()...), denyMode)
+	if err != nil && !f.unwritten {
+		f.log.Error().Err(err).Msg("The copy of the deny list cannot be written: " +
 			"it is in effect, and would not be after a restart. Logged once until it works again.")
 	}
-	if w.unwritten = err != nil; err == nil {
-		w.written = list.date
+	if f.unwritten = err != nil; err == nil {
+		f.written = list.date
 	}
 }
 

@@ -76,10 +76,10 @@ func (p *ProcessHeader) Report(server, address string) AgentReport {
 }
 
 // Answer is the header of the answer of a server of a name, which has no dot.
-func (h *Agents) Answer(server, host string, at time.Time, window time.Duration) string {
-	v := url.Values{"turn": {server + "." + strconv.FormatInt(h.Turn, 10)}}
-	if live := h.Live(at, window); live != nil {
-		left := time.UnixMicro(h.Until).Sub(at)
+func (ag *Agents) Answer(server, host string, at time.Time, window time.Duration) string {
+	v := url.Values{"turn": {server + "." + strconv.FormatInt(ag.Turn, 10)}}
+	if live := ag.Live(at, window); live != nil {
+		left := time.UnixMicro(ag.Until).Sub(at)
 		v["for"], v["several"] = []string{strconv.Itoa(int(math.Ceil(left.Seconds())))},
 			[]string{SeveralAgents(host, live)}
 	}

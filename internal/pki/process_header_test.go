@@ -16,10 +16,10 @@ import (
 // watching is a server with an AgentWatch.
 type watching struct{ w *AgentWatch }
 
-func (s watching) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w watching) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := http.Header{}
 	if p := ReadProcessHeader(r.Header); p != nil {
-		answer, _ := s.w.Add("identity "+p.Identity, p.Host, r.Host, p)
+		answer, _ := w.w.Add("identity "+p.Identity, p.Host, r.Host, p)
 		h.Set(HeaderProcess, answer)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Header: h, Body: http.NoBody}, nil
@@ -164,7 +164,7 @@ func TestProcessHeaders(t *testing.T) {
 
 type roundTrip func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (rt roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return rt(r) }
 
 // TestAgentWatchIsBounded: it forgets hosts that were not seen for a window, and takes no more
 // while it is full of others.

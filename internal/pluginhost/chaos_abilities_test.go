@@ -22,12 +22,12 @@ type optional struct {
 	last  int // the step that was made last, for ClassRenames
 }
 
-func (s *optional) Configure(_ context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
-	s.wrong = nil
-	return plugins.DecodeConfig(raw, &s.wrong)
+func (o *optional) Configure(_ context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
+	o.wrong = nil
+	return plugins.DecodeConfig(raw, &o.wrong)
 }
 
-func (s *optional) UpdateProviderTree(
+func (o *optional) UpdateProviderTree(
 	_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations,
 ) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
@@ -35,8 +35,8 @@ func (s *optional) UpdateProviderTree(
 	return nil, err
 }
 
-func (s *optional) LayoutVersion() int {
-	switch s.wrong["layout"] {
+func (o *optional) LayoutVersion() int {
+	switch o.wrong["layout"] {
 	case "none":
 		return 0
 	case "negative":
@@ -47,19 +47,19 @@ func (s *optional) LayoutVersion() int {
 	return 3
 }
 
-func (s *optional) ClassRenames() map[string]string {
-	if s.last == 2 {
+func (o *optional) ClassRenames() map[string]string {
+	if o.last == 2 {
 		return map[string]string{"CUSTOM_A": "A"}
 	}
 	return nil
 }
 
-func (s *optional) Reshape(
+func (o *optional) Reshape(
 	_ context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations,
 ) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
-	s.last = from
-	switch s.wrong["step"] {
+	o.last = from
+	switch o.wrong["step"] {
 	case "hang":
 		select {}
 	case "crash":
@@ -80,8 +80,8 @@ func (s *optional) Reshape(
 	return nil, err
 }
 
-func (s *optional) Capabilities(node string) map[string]bool {
-	switch s.wrong["capabilities"] {
+func (o *optional) Capabilities(node string) map[string]bool {
+	switch o.wrong["capabilities"] {
 	case "none":
 		return nil
 	case "lower":
@@ -92,8 +92,8 @@ func (s *optional) Capabilities(node string) map[string]bool {
 	return map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
 }
 
-func (s *optional) ProductNames(node string) map[string]string {
-	switch s.wrong["names"] {
+func (o *optional) ProductNames(node string) map[string]string {
+	switch o.wrong["names"] {
 	case "none":
 		return nil
 	case "hostile":
@@ -102,8 +102,8 @@ func (s *optional) ProductNames(node string) map[string]string {
 	return map[string]string{node: "Acme 9000"}
 }
 
-func (s *optional) Hypervisor(string) plugins.Hypervisor {
-	switch s.wrong["hypervisor"] {
+func (o *optional) Hypervisor(string) plugins.Hypervisor {
+	switch o.wrong["hypervisor"] {
 	case "none":
 		return plugins.Hypervisor{}
 	case "hostile":
@@ -112,9 +112,9 @@ func (s *optional) Hypervisor(string) plugins.Hypervisor {
 	return plugins.Hypervisor{Type: "Acme", Version: 7002001}
 }
 
-func (s *optional) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+func (o *optional) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	root, _ := tree.ProviderByName(node)
-	switch s.wrong["guests"] {
+	switch o.wrong["guests"] {
 	case "not-ready":
 		return nil, fmt.Errorf("listing: %w", &plugins.NotReady{Reason: "it sleeps"})
 	case "unsupported":
@@ -141,8 +141,8 @@ func (s *optional) Guests(_ context.Context, tree *providertree.Tree, node strin
 	}, nil
 }
 
-func (s *optional) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
-	if s.wrong["deleted"] == "error" {
+func (o *optional) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
+	if o.wrong["deleted"] == "error" {
 		return true, errors.New("the manager does not answer")
 	}
 	return node.Name == "gone" && node.UUID == rootUUID, nil

@@ -31,7 +31,7 @@ const (
 	brokenNode = "broken" // events about it break the stream
 )
 
-func (k *instanceDriver) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
+func (id *instanceDriver) Instances(_ context.Context, node string) ([]plugins.Instance, error) {
 	switch node {
 	case "bad":
 		return []plugins.Instance{{UUID: rootUUID}, {UUID: rootUUID}}, nil
@@ -43,17 +43,17 @@ func (k *instanceDriver) Instances(_ context.Context, node string) ([]plugins.In
 }
 
 // notify passes an event on to the watcher; without one it is lost.
-func (k *instanceDriver) notify(node, uuid string) {
+func (id *instanceDriver) notify(node, uuid string) {
 	select {
-	case k.events <- [2]string{node, uuid}:
+	case id.events <- [2]string{node, uuid}:
 	default:
 	}
 }
 
-func (k *instanceDriver) Spawn(
+func (id *instanceDriver) Spawn(
 	ctx context.Context, node string, spec plugins.InstanceSpec, _ *providertree.Tree,
 ) (plugins.Instance, error) {
-	k.notify(node, spec.UUID)
+	id.notify(node, spec.UUID)
 	made := plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerRunning,
 		HypervisorName: fmt.Sprint(os.Getpid())}
 	switch spec.Image {
@@ -87,14 +87,14 @@ func (k *instanceDriver) Spawn(
 		<-ctx.Done()
 		return made, ctx.Err()
 	case "slow":
-		return made, k.slow(spec.UUID)
+		return made, id.slow(spec.UUID)
 	}
 	return made, nil
 }
 
 // slow works, whatever its context says, until the test lets it end. It fails if another process is
 // at work on the same instance.
-func (k *instanceDriver) slow(uuid string) error {
+func (id *instanceDriver) slow(uuid string) error {
 	dir := os.Getenv(scratchKey)
 	f, err := os.Create(filepath.Join(dir, uuid)) // its lock ends with the process
 	if err != nil {
@@ -110,7 +110,7 @@ func (k *instanceDriver) slow(uuid string) error {
 }
 
 // CheckSpawn answers as the image says, with what it was given.
-func (k *instanceDriver) CheckSpawn(
+func (id *instanceDriver) CheckSpawn(
 	_ context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) error {
 	switch spec.Image {
@@ -125,28 +125,28 @@ func (k *instanceDriver) CheckSpawn(
 }
 
 // Restore answers as CheckSpawn does, and otherwise with what it was given.
-func (k *instanceDriver) Restore(
+func (id *instanceDriver) Restore(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) (plugins.Instance, error) {
 	if spec.Image == "other" {
 		return plugins.Instance{UUID: rootUUID}, nil
 	}
 	return plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerShutdown},
-		k.CheckSpawn(ctx, node, spec, tree)
+		id.CheckSpawn(ctx, node, spec, tree)
 }
 
-func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
-	k.notify(node, uuid)
+func (id *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
+	id.notify(node, uuid)
 	if node == "fault" {
 		return &plugins.InstanceFault{Reason: "it belongs to another tool"}
 	}
 	return nil
 }
 
-func (k *instanceDriver) SetPower(
+func (id *instanceDriver) SetPower(
 	_ context.Context, node, uuid string, to plugins.PowerState, hard bool,
 ) (plugins.Instance, error) {
-	k.notify(node, uuid)
+	id.notify(node, uuid)
 	switch node {
 	case "not-found":
 		return plugins.Instance{}, fmt.Errorf("looking it up: %w", plugins.ErrInstanceNotFound)
@@ -156,10 +156,10 @@ func (k *instanceDriver) SetPower(
 	return plugins.Instance{UUID: uuid, Name: fmt.Sprint("hard ", hard), Power: to}, nil
 }
 
-func (k *instanceDriver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+func (id *instanceDriver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
 	for {
 		select {
-		case e := <-k.events:
+		case e := <-id.events:
 			if e[0] == brokenNode {
 				return errors.New("the connection to the daemon broke")
 			}
@@ -171,8 +171,8 @@ func (k *instanceDriver) WatchInstances(ctx context.Context, changed func(node, 
 }
 
 // Depart offers the node's name, as often as an offer must not be long.
-func (k *instanceDriver) Depart(_ context.Context, node, uuid string) (string, error) {
-	k.notify(node, uuid)
+func (id *instanceDriver) Depart(_ context.Context, node, uuid string) (string, error) {
+	id.notify(node, uuid)
 	switch node {
 	case "not-found":
 		return "", fmt.Errorf("looking it up: %w", plugins.ErrInstanceNotFound)
@@ -184,7 +184,7 @@ func (k *instanceDriver) Depart(_ context.Context, node, uuid string) (string, e
 }
 
 // ReadFile sends the file sparse, whose parts are its letters, ten bytes from one to the next.
-func (k *instanceDriver) ReadFile(_ context.Context, _, _, name string, offset int64, send plugins.ChunkFunc) error {
+func (id *instanceDriver) ReadFile(_ context.Context, _, _, name string, offset int64, send plugins.ChunkFunc) error {
 	switch name {
 	case "backwards":
 		return errors.Join(send(10, []byte("a")), send(5, []byte("b")))
@@ -204,10 +204,10 @@ func (k *instanceDriver) ReadFile(_ context.Context, _, _, name string, offset i
 
 // Arrive reads the file that the offer names, twice, and tells what it read by the name of the
 // instance.
-func (k *instanceDriver) Arrive(
+func (id *instanceDriver) Arrive(
 	ctx context.Context, _ string, spec plugins.InstanceSpec, _ *providertree.Tree, from plugins.Arrival,
 ) (plugins.Instance, error) {
-	k.notify(from.Node, spec.UUID)
+	id.notify(from.Node, spec.UUID)
 	made := plugins.Instance{UUID: spec.UUID, Name: "evacuated", Power: plugins.PowerShutdown}
 	if from.Evacuation {
 		return made, nil
@@ -230,15 +230,15 @@ func (k *instanceDriver) Arrive(
 	return made, nil
 }
 
-func (k *instanceDriver) Leave(ctx context.Context, node, uuid string) error {
-	return k.Destroy(ctx, node, uuid)
+func (id *instanceDriver) Leave(ctx context.Context, node, uuid string) error {
+	return id.Destroy(ctx, node, uuid)
 }
 
 // Shutdown tidies nothing up: the scratch is a directory here.
-func (k *instanceDriver) Shutdown(context.Context) error { return nil }
+func (id *instanceDriver) Shutdown(context.Context) error { return nil }
 
 // ConsoleLog shows how much was asked for of which instance; those of some uuids have none.
-func (k *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, most int) ([]byte, error) {
+func (id *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, most int) ([]byte, error) {
 	switch uuid {
 	case rootUUID:
 		return nil, plugins.ErrInstanceNotFound
@@ -249,7 +249,7 @@ func (k *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, most i
 }
 
 // OpenConsole gives a console that sends back what is typed, until that is an x.
-func (k *instanceDriver) OpenConsole(_ context.Context, node, uuid string) (io.ReadWriteCloser, error) {
+func (id *instanceDriver) OpenConsole(_ context.Context, node, uuid string) (io.ReadWriteCloser, error) {
 	switch uuid {
 	case rootUUID:
 		return nil, plugins.ErrInstanceNotFound

@@ -247,8 +247,8 @@ func (p *Plugin) Abilities() []string {
 }
 
 // announces reports whether a process has a capability.
-func (s *activeProcess) announces(capability string) bool {
-	return slices.Contains(s.Identity().Capabilities, capability)
+func (a *activeProcess) announces(capability string) bool {
+	return slices.Contains(a.Identity().Capabilities, capability)
 }
 
 // begin records the begin of a call for an instance.
@@ -309,9 +309,9 @@ func (c *instanceCalls) openElsewhere(uuid string, s *activeProcess) *activeProc
 }
 
 // ended reports whether the process has ended.
-func (s *activeProcess) ended() bool {
+func (a *activeProcess) ended() bool {
 	select {
-	case <-s.Done():
+	case <-a.Done():
 		return true
 	default:
 		return false

@@ -87,54 +87,54 @@ type stormy struct {
 	rng        *rand.Rand
 }
 
-func (d stormy) pick(from []string) string { return from[d.rng.IntN(len(from))] }
+func (st stormy) pick(from []string) string { return from[st.rng.IntN(len(from))] }
 
-func (d stormy) spec(start string, config map[string]string) Spec {
-	s := orders(d.t, start, config)
-	s.Name, s.Env = d.name, map[string]string{markKey: d.mark}
+func (st stormy) spec(start string, config map[string]string) Spec {
+	s := orders(st.t, start, config)
+	s.Name, s.Env = st.name, map[string]string{markKey: st.mark}
 	s.Timeouts.Handshake, s.Timeouts.Configure = 3*time.Second, time.Second
 	return s
 }
 
 // anything is a random start, and a random fault in a call.
-func (d stormy) anything() Spec {
-	call, faults := d.pick(stormCalls), stormFaults
+func (st stormy) anything() Spec {
+	call, faults := st.pick(stormCalls), stormFaults
 	if call == "update" {
 		faults = append(slices.Clone(faults), stormTrees...)
 	}
-	return d.spec(d.pick(stormStarts), map[string]string{call: d.pick(faults)})
+	return st.spec(st.pick(stormStarts), map[string]string{call: st.pick(faults)})
 }
 
 // rage is what happens to the driver. In the end there is a call in which it hangs.
-func (d stormy) rage(calls int) *Plugin {
+func (st stormy) rage(calls int) *Plugin {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	returned := func(what string, err error) {
 		if ctx.Err() != nil || (errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, driverclient.ErrNoAnswer)) {
-			d.t.Errorf("%s: %s did not return by itself: %v", d.name, what, err)
+			st.t.Errorf("%s: %s did not return by itself: %v", st.name, what, err)
 		}
 	}
-	p, err := d.r.Plugin(d.anything())
+	p, err := st.r.Plugin(st.anything())
 	if err != nil {
-		d.t.Error(err)
+		st.t.Error(err)
 		return nil
 	}
 	returned("Start", p.Start(ctx))
 	for range calls {
-		returned("Reconfigure", p.Reconfigure(ctx, d.anything()))
-		if pid := p.Status().PID; d.rng.IntN(4) == 0 && slices.Contains(marked(d.mark), pid) {
+		returned("Reconfigure", p.Reconfigure(ctx, st.anything()))
+		if pid := p.Status().PID; st.rng.IntN(4) == 0 && slices.Contains(marked(st.mark), pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		_, _, err := p.UpdateProviderTree(ctx, oneNode(d.t), "cn1", nil)
+		_, _, err := p.UpdateProviderTree(ctx, oneNode(st.t), "cn1", nil)
 		returned("UpdateProviderTree", err)
 		_, err = p.AvailableNodes(ctx)
 		returned("AvailableNodes", err)
 	}
-	last := d.spec("grandchild", map[string]string{"nodes": "wait hang", "shutdown": "hang", "file": chaosPath})
+	last := st.spec("grandchild", map[string]string{"nodes": "wait hang", "shutdown": "hang", "file": chaosPath})
 	last.Timeouts.Nodes, last.Timeouts.Health = 2*patience, 2*patience
 	for err := p.Reconfigure(ctx, last); err != nil; err = p.Reconfigure(ctx, last) {
 		if ctx.Err() != nil {
-			d.t.Errorf("%s: the last Reconfigure: %v", d.name, err)
+			st.t.Errorf("%s: the last Reconfigure: %v", st.name, err)
 			break
 		}
 	}
@@ -143,11 +143,11 @@ func (d stormy) rage(calls int) *Plugin {
 
 // hang makes a call that hangs until the host is closed. A process may end by what it did before;
 // then another one serves.
-func (d stormy) hang(p *Plugin, closing <-chan struct{}) {
-	testproc.Eventually(d.t, patience, "the host is closed", func() error {
+func (st stormy) hang(p *Plugin, closing <-chan struct{}) {
+	testproc.Eventually(st.t, patience, "the host is closed", func() error {
 		_, err := p.AvailableNodes(context.Background())
 		if !errors.Is(err, driverclient.ErrUnavailable) {
-			d.t.Errorf("%s: a call that hangs ended with %v", d.name, err)
+			st.t.Errorf("%s: a call that hangs ended with %v", st.name, err)
 			return nil
 		}
 		select {

@@ -179,18 +179,18 @@ type interrupted struct {
 	once      sync.Once
 }
 
-func (q *interrupted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	if strings.Contains(query, q.before) {
-		q.once.Do(q.meanwhile)
+func (i *interrupted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if strings.Contains(query, i.before) {
+		i.once.Do(i.meanwhile)
 	}
-	return q.Querier.QueryRowContext(ctx, query, args...)
+	return i.Querier.QueryRowContext(ctx, query, args...)
 }
 
-func (q *interrupted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if strings.Contains(query, q.before) {
-		q.once.Do(q.meanwhile)
+func (i *interrupted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if strings.Contains(query, i.before) {
+		i.once.Do(i.meanwhile)
 	}
-	return q.Querier.QueryContext(ctx, query, args...)
+	return i.Querier.QueryContext(ctx, query, args...)
 }
 
 func secondly(ctx context.Context, tx *sql.Tx) error {

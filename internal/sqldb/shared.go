@@ -124,10 +124,10 @@ func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 
 // run tries the transaction until there is an outcome or no more hope. done is whether err is the
 // outcome.
-func (w *sharedTx) run(ctx context.Context) (done bool, err error) {
-	r := w.db.retries()
+func (s *sharedTx) run(ctx context.Context) (done bool, err error) {
+	r := s.db.retries()
 	for {
-		done, err := w.tryOnce(ctx)
+		done, err := s.tryOnce(ctx)
 		if done || !r.wait(ctx, err) {
 			return done, err
 		}
@@ -199,42 +199,42 @@ type sharedTx struct {
 }
 
 // tryOnce runs the transaction once. done is whether err is the outcome.
-func (w *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
-	tx, err := w.on.BeginTx(ctx, nil)
+func (s *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
+	tx, err := s.on.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if w.unknown != 0 {
-		if !w.found {
-			if w.found, err = w.find(ctx, tx); err != nil {
+	if s.unknown != 0 {
+		if !s.found {
+			if s.found, err = s.find(ctx, tx); err != nil {
 				return false, err
 			}
 		}
-		if w.found {
-			err := w.confirm(ctx, tx)
+		if s.found {
+			err := s.confirm(ctx, tx)
 			return err == nil, err
 		}
 	}
-	number, found, err := w.db.Dialect.Servers.Bump(ctx, tx, w.db.schema.Table, w.token, w.db.knows)
+	number, found, err := s.db.Dialect.Servers.Bump(ctx, tx, s.db.schema.Table, s.token, s.db.knows)
 	if err != nil {
 		return false, err
 	}
 	if !found {
-		if err := w.db.schema.CheckUse(ctx, tx); err != nil {
+		if err := s.db.schema.CheckUse(ctx, tx); err != nil {
 			return errors.Is(err, ErrSchema), err
 		}
 		return true, &Error{Kind: ErrSchema,
-			Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.schema.Table)}
+			Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", s.db.schema.Table)}
 	}
-	if err := w.f(tx); err != nil {
+	if err := s.f(tx); err != nil {
 		// An error of f's own is final. One of the database may be that of another transaction.
-		kind, _ := w.db.Dialect.Kind(err)
-		return kind == nil && !w.db.Dialect.Is(err, Retry), err
+		kind, _ := s.db.Dialect.Kind(err)
+		return kind == nil && !s.db.Dialect.Is(err, Retry), err
 	}
 	err = tx.Commit()
-	if err != nil && w.db.Dialect.Is(err, CommitUnknown) {
-		w.unknown = number
+	if err != nil && s.db.Dialect.Is(err, CommitUnknown) {
+		s.unknown = number
 		if !errors.Is(err, driver.ErrBadConn) {
 			err = errors.Join(err, driver.ErrBadConn)
 		}
@@ -246,19 +246,19 @@ func (w *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
 // find says whether the commit that had no answer happened. The transaction then has the row, so
 // that a commit that is still on its way cannot happen any more once this one did. On a Galera
 // cluster it can until then, on another node: the next try looks again.
-func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err error) {
+func (s *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err error) {
 	var tokens string
 	var number int64
-	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.schema.Table+" WHERE number = 0 FOR UPDATE").
+	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+s.db.schema.Table+" WHERE number = 0 FOR UPDATE").
 		Scan(&tokens, &number); err != nil {
 		return false, err
 	}
 	for ; len(tokens) >= engine.TokenSize; tokens = tokens[engine.TokenSize:] {
-		if tokens[:engine.TokenSize] == w.token {
+		if tokens[:engine.TokenSize] == s.token {
 			return true, nil
 		}
 	}
-	if number-w.unknown >= engine.KeptTokens {
+	if number-s.unknown >= engine.KeptTokens {
 		return false, ErrOutcomeUnknown
 	}
 	return false, nil
@@ -266,11 +266,11 @@ func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err err
 
 // confirm commits after a commit that is there. The server may have restarted, and show what its
 // standby does not have: what is committed after that has waited for it.
-func (w *sharedTx) confirm(ctx context.Context, tx *sql.Tx) error {
-	if !w.db.Dialect.Unconfirmed {
+func (s *sharedTx) confirm(ctx context.Context, tx *sql.Tx) error {
+	if !s.db.Dialect.Unconfirmed {
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE "+w.db.schema.Table+" SET beat = beat WHERE number = 0"); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE "+s.db.schema.Table+" SET beat = beat WHERE number = 0"); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -60,19 +60,19 @@ func traitName(t *ledger.Trait) any {
 // changes is a list of changes that is made.
 type changes []auditlog.Change
 
-func (l *changes) add(c auditlog.Change, before, after any) {
+func (ch *changes) add(c auditlog.Change, before, after any) {
 	if c, ok := c.Differs(before, after); ok {
-		*l = append(*l, c)
+		*ch = append(*ch, c)
 	}
 }
 
 // addNamed adds a class or trait; the values are its names.
-func (l *changes) addNamed(kind string, before, after any) {
+func (ch *changes) addNamed(kind string, before, after any) {
 	id := after
 	if id == nil {
 		id = before
 	}
-	l.add(auditlog.Change{Kind: kind, ID: fmt.Sprint(id)}, before, after)
+	ch.add(auditlog.Change{Kind: kind, ID: fmt.Sprint(id)}, before, after)
 }
 
 // Values of changes, in JSON.
@@ -115,7 +115,7 @@ func admissionValueOf(h *ledger.Host) any {
 	return value
 }
 
-func (l *changes) addProvider(before, after *ledger.Provider) {
+func (ch *changes) addProvider(before, after *ledger.Provider) {
 	var was, is any
 	shown, none := after, new(ledger.Provider)
 	value := func(p *ledger.Provider) providerValue {
@@ -137,19 +137,19 @@ func (l *changes) addProvider(before, after *ledger.Provider) {
 	if after == nil {
 		shown, after = before, none
 	}
-	l.add(auditlog.Change{Kind: auditlog.KindProvider, ID: shown.UUID, Name: shown.Name}, was, is)
+	ch.add(auditlog.Change{Kind: auditlog.KindProvider, ID: shown.UUID, Name: shown.Name}, was, is)
 	of := auditlog.Change{Provider: shown.UUID, ProviderName: shown.Name}
 	for _, class := range classesOf(before.Inventories, after.Inventories) {
 		of.Kind, of.ID = auditlog.KindInventory, class
-		l.add(of, inventory(before, class), inventory(after, class))
+		ch.add(of, inventory(before, class), inventory(after, class))
 	}
 	of.ID = shown.UUID
 	lost, got := differences(before.Traits, after.Traits)
 	of.Kind = auditlog.KindTraits
-	l.add(of, lost, got)
+	ch.add(of, lost, got)
 	lost, got = differences(before.Aggregates, after.Aggregates)
 	of.Kind = auditlog.KindAggregates
-	l.add(of, lost, got)
+	ch.add(of, lost, got)
 }
 
 func classesOf(lists ...[]ledger.Inventory) (names []string) {
@@ -187,7 +187,7 @@ func differences(before, after []string) (lost, got any) {
 	return only(before, after), only(after, before)
 }
 
-func (l *changes) addConsumer(before, after *ledger.Consumer, nameOf func(uuid string) string) {
+func (ch *changes) addConsumer(before, after *ledger.Consumer, nameOf func(uuid string) string) {
 	var was, is any
 	none := new(ledger.Consumer)
 	uuid := ""
@@ -201,11 +201,11 @@ func (l *changes) addConsumer(before, after *ledger.Consumer, nameOf func(uuid s
 	} else {
 		after = none
 	}
-	l.add(auditlog.Change{Kind: auditlog.KindConsumer, ID: uuid}, was, is)
+	ch.add(auditlog.Change{Kind: auditlog.KindConsumer, ID: uuid}, was, is)
 	for _, provider := range providersOf(before.Allocations, after.Allocations) {
 		c := auditlog.Change{Kind: auditlog.KindAllocation,
 			ID: uuid, Provider: provider, ProviderName: nameOf(provider)}
-		l.add(c, amounts(before, provider), amounts(after, provider))
+		ch.add(c, amounts(before, provider), amounts(after, provider))
 	}
 }
 

@@ -69,14 +69,14 @@ type candidatesAnswer struct {
 
 // acquire returns an empty answer for up to limit candidates. It must be given to release after it
 // is sent.
-func (all *candidateAnswers) acquire(
+func (c *candidateAnswers) acquire(
 	s *ledger.Snapshot, v wire.Version, cq *candidates.URLQuery, limit int,
 ) *candidatesAnswer {
-	a, ok := all.unused.Get().(*candidatesAnswer)
+	a, ok := c.unused.Get().(*candidatesAnswer)
 	if !ok {
 		a = &candidatesAnswer{}
 	}
-	a.all, a.s, a.v, a.cq, a.limit = all, s, v, cq, limit
+	a.all, a.s, a.v, a.cq, a.limit = c, s, v, cq, limit
 	words := int((s.TreeNumbers() + 63) / 64)
 	a.trees = slices.Grow(a.trees[:0], words)[:words]
 	clear(a.trees)
@@ -86,11 +86,11 @@ func (all *candidateAnswers) acquire(
 }
 
 // release keeps an answer for reuse.
-func (all *candidateAnswers) release(a *candidatesAnswer) {
-	all.bytes.Add(-a.held)
+func (c *candidateAnswers) release(a *candidatesAnswer) {
+	c.bytes.Add(-a.held)
 	for _, b := range append(a.full, a.b) {
 		if cap(b) == chunk { // others grew for a large candidate
-			all.chunks.Put((*[chunk]byte)(b[:chunk]))
+			c.chunks.Put((*[chunk]byte)(b[:chunk]))
 		}
 	}
 	clear(a.full) // a kept answer must not keep a snapshot alive
@@ -99,7 +99,7 @@ func (all *candidateAnswers) release(a *candidatesAnswer) {
 	clear(a.parts)
 	*a = candidatesAnswer{full: a.full[:0], trees: a.trees,
 		summaries: a.summaries[:0], used: a.used[:0], parts: a.parts[:0]}
-	all.unused.Put(a)
+	c.unused.Put(a)
 }
 
 // startChunkIfFull begins a chunk when little is left of the one before.

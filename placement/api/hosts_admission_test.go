@@ -54,37 +54,37 @@ func newArrived(t *testing.T, change ...func(*api.Config)) arrived {
 
 // send makes a write of the host, and checks a refusal: it says what to do, has a code of its own,
 // and has changed nothing.
-func (w arrived) send(method, path, body string, status int) {
-	w.t.Helper()
-	before := dumpOf(w.t, w.l)
-	answer := call{method: method, path: path, body: body}.as("h3").send(w.api)
+func (a arrived) send(method, path, body string, status int) {
+	a.t.Helper()
+	before := dumpOf(a.t, a.l)
+	answer := call{method: method, path: path, body: body}.as("h3").send(a.api)
 	if answer.Code != status {
-		w.t.Fatalf("%s %s %s: status %d, want %d: %s", method, path, body, answer.Code, status, answer.Body)
+		a.t.Fatalf("%s %s %s: status %d, want %d: %s", method, path, body, answer.Code, status, answer.Body)
 	}
 	if status != http.StatusForbidden {
 		return
 	}
-	if e := errorOf(w.t, answer); e.Code != wire.CodeHostCapacity ||
+	if e := errorOf(a.t, answer); e.Code != wire.CodeHostCapacity ||
 		!strings.Contains(e.Detail, "compute-agent cells manage admit-host h3 --") {
-		w.t.Errorf("%s %s: %s", method, path, answer.Body)
+		a.t.Errorf("%s %s: %s", method, path, answer.Body)
 	}
-	testproc.Samef(w.t, cmp.Diff(before, dumpOf(w.t, w.l)), "%s %s was refused, and changed", method, path)
+	testproc.Samef(a.t, cmp.Diff(before, dumpOf(a.t, a.l)), "%s %s was refused, and changed", method, path)
 }
 
-func (w arrived) generation(provider string) int64 {
-	p, ok := w.l.Current().Provider(provider)
+func (a arrived) generation(provider string) int64 {
+	p, ok := a.l.Current().Provider(provider)
 	if !ok {
 		return 0
 	}
 	return p.Generation
 }
 
-func (w arrived) make(uuid, name, parent string, status int) {
-	w.t.Helper()
+func (a arrived) make(uuid, name, parent string, status int) {
+	a.t.Helper()
 	if parent != "" {
 		parent = `,"parent_provider_uuid":"` + parent + `"`
 	}
-	w.send("POST", "/resource_providers", `{"name":"`+name+`","uuid":"`+uuid+`"`+parent+`}`, status)
+	a.send("POST", "/resource_providers", `{"name":"`+name+`","uuid":"`+uuid+`"`+parent+`}`, status)
 }
 
 // shown are inventories in JSON: class, total and ratio, again and again.
@@ -96,31 +96,31 @@ func shown(of ...any) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-func (w arrived) inventories(provider string, status int, of ...any) {
-	w.t.Helper()
-	body := fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":%s}`, w.generation(provider), shown(of...))
-	w.send("PUT", "/resource_providers/"+provider+"/inventories", body, status)
+func (a arrived) inventories(provider string, status int, of ...any) {
+	a.t.Helper()
+	body := fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":%s}`, a.generation(provider), shown(of...))
+	a.send("PUT", "/resource_providers/"+provider+"/inventories", body, status)
 }
 
-func (w arrived) traits(provider string, status int, names ...string) {
-	w.t.Helper()
+func (a arrived) traits(provider string, status int, names ...string) {
+	a.t.Helper()
 	body := fmt.Sprintf(`{"resource_provider_generation":%d,"traits":["%s"]}`,
-		w.generation(provider), strings.Join(names, `","`))
-	w.send("PUT", "/resource_providers/"+provider+"/traits", body, status)
+		a.generation(provider), strings.Join(names, `","`))
+	a.send("PUT", "/resource_providers/"+provider+"/traits", body, status)
 }
 
-func (w arrived) reshape(status int, provider string, of ...any) {
-	w.t.Helper()
+func (a arrived) reshape(status int, provider string, of ...any) {
+	a.t.Helper()
 	body := fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":%s}},"allocations":{}}`,
-		provider, w.generation(provider), shown(of...))
-	w.send("POST", "/reshaper", body, status)
+		provider, a.generation(provider), shown(of...))
+	a.send("POST", "/reshaper", body, status)
 }
 
 // state states what h3 may report, as an administrator, and returns what it may report then.
-func (w arrived) state(body string) wire.HostAdmission {
-	w.t.Helper()
-	answer := call{method: "POST", path: "/hosts/h3/admission", body: body, version: "1.39", status: 200}.do(w.t, w.api)
-	return decoded[wire.HostAdmission](w.t, answer)
+func (a arrived) state(body string) wire.HostAdmission {
+	a.t.Helper()
+	answer := call{method: "POST", path: "/hosts/h3/admission", body: body, version: "1.39", status: 200}.do(a.t, a.api)
+	return decoded[wire.HostAdmission](a.t, answer)
 }
 
 // TestCapacityOfAHost: after the hour of its arrival a host reports twice as much of each class as
@@ -438,12 +438,12 @@ func TestRefusalNamesAll(t *testing.T) {
 
 // refused makes a write of the host to its root, which is refused with a message that has some
 // parts.
-func (w arrived) refused(body, path string, parts ...string) {
-	w.t.Helper()
+func (a arrived) refused(body, path string, parts ...string) {
+	a.t.Helper()
 	answer := call{method: "PUT", path: "/resource_providers/" + root3 + path, body: body, status: 403}.as("h3").
-		do(w.t, w.api)
+		do(a.t, a.api)
 	for _, part := range parts {
-		testproc.Contains(w.t, errorOf(w.t, answer).Detail, part, "the answer %s does not say %q", answer.Body, part)
+		testproc.Contains(a.t, errorOf(a.t, answer).Detail, part, "the answer %s does not say %q", answer.Body, part)
 	}
 }
 

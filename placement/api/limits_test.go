@@ -339,8 +339,8 @@ func TestBodiesOfAllLengths(t *testing.T) {
 // answers collects what an API tells its observer.
 type answers struct{ list []string }
 
-func (o *answers) Answered(a osapi.Answer) {
-	o.list = append(o.list, fmt.Sprintf("%s %s %d %s in %d", a.Method, a.Route, a.Status, a.Code, a.Received))
+func (an *answers) Answered(a osapi.Answer) {
+	an.list = append(an.list, fmt.Sprintf("%s %s %d %s in %d", a.Method, a.Route, a.Status, a.Code, a.Received))
 }
 func (*answers) Searched(api.Search)     {}
 func (*answers) ReadStale(time.Duration) {}

@@ -75,26 +75,26 @@ func claim(provider string, generation any, vcpu int) object {
 
 // downwards is the reshape that moves all VCPU from the hosts to their children, with all that is
 // allocated of it: hosts are at generation 2 and the guests at 1.
-func (s *populatedAPI) downwards() (inventories, allocations object) {
+func (p *populatedAPI) downwards() (inventories, allocations object) {
 	inventories, allocations = object{}, object{}
-	for n := range s.hosts {
+	for n := range p.hosts {
 		inventories[hostUUID(n)] = offering(2, object{})
 		inventories[childUUID(n)] = offering(0, object{"VCPU": object{"total": 100}})
 	}
-	for n := range s.guests {
-		allocations[guestUUID(n)] = claim(childUUID(n%s.hosts), 1, 1)
+	for n := range p.guests {
+		allocations[guestUUID(n)] = claim(childUUID(n%p.hosts), 1, 1)
 	}
 	return inventories, allocations
 }
 
 // reshape posts it and expects an answer; unless that is 204, not the least may have happened.
-func (s *populatedAPI) reshape(t *testing.T, inventories, allocations object, status int, code wire.ErrorCode) {
+func (p *populatedAPI) reshape(t *testing.T, inventories, allocations object, status int, code wire.ErrorCode) {
 	t.Helper()
-	before := s.ledger.Current()
+	before := p.ledger.Current()
 	call{method: "POST", path: "/reshaper", version: "1.39",
 		body:   text(t, object{"inventories": inventories, "allocations": allocations}),
-		status: status, code: code}.do(t, s)
-	if after := s.ledger.Current(); (after == before) != (status != http.StatusNoContent) {
+		status: status, code: code}.do(t, p)
+	if after := p.ledger.Current(); (after == before) != (status != http.StatusNoContent) {
 		t.Errorf("status %d, and the state went from version %d to %d", status, before.Version(), after.Version())
 	}
 }

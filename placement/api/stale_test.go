@@ -26,26 +26,26 @@ type cutOff struct {
 	age  time.Duration
 }
 
-func (l *cutOff) Snapshot(ctx context.Context) (*ledger.Snapshot, error) {
-	if l.lost {
+func (c *cutOff) Snapshot(ctx context.Context) (*ledger.Snapshot, error) {
+	if c.lost {
 		return nil, ledger.ErrUnavailable
 	}
-	return l.Ledger.Snapshot(ctx)
+	return c.Ledger.Snapshot(ctx)
 }
 
-func (l *cutOff) Read(ctx context.Context) (*ledger.Snapshot, time.Duration, error) {
-	if !l.lost || l.age == 0 {
-		s, err := l.Snapshot(ctx)
+func (c *cutOff) Read(ctx context.Context) (*ledger.Snapshot, time.Duration, error) {
+	if !c.lost || c.age == 0 {
+		s, err := c.Snapshot(ctx)
 		return s, 0, err
 	}
-	return l.Current(), l.age, nil
+	return c.Current(), c.age, nil
 }
 
-func (l *cutOff) Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
-	if l.lost {
+func (c *cutOff) Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
+	if c.lost {
 		return nil, ledger.ErrUnavailable
 	}
-	return l.Ledger.Update(ctx, fn)
+	return c.Ledger.Update(ctx, fn)
 }
 
 // staleSeen keeps the ages of stale reads.

@@ -39,8 +39,8 @@ type leaving struct {
 	asked, after int
 }
 
-func (c *leaving) Err() error {
-	if c.asked++; c.asked > c.after {
+func (l *leaving) Err() error {
+	if l.asked++; l.asked > l.after {
 		return context.Canceled
 	}
 	return nil

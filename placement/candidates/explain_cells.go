@@ -130,9 +130,9 @@ func (e *explainer) cellsOf(t *ledger.Tree) *cellView {
 
 // conditionsMet returns how many of its conditions a provider meets, up to the first one that it
 // does not.
-func (x *explained) conditionsMet(p, root *ledger.Provider, external bool) int {
+func (e *explained) conditionsMet(p, root *ledger.Provider, external bool) int {
 	n := 0
-	for n < len(x.conditions) && x.conditions[n].met(p, root, external) {
+	for n < len(e.conditions) && e.conditions[n].met(p, root, external) {
 		n++
 	}
 	return n

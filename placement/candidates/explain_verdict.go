@@ -171,13 +171,13 @@ func (e *explainer) nearest() string {
 }
 
 // name is the name of a part for users.
-func (x *explained) name() string {
+func (e *explained) name() string {
 	var amounts []string
-	for _, r := range x.resources {
+	for _, r := range e.resources {
 		amounts = append(amounts, fmt.Sprintf("%s:%d", r.Class, r.Amount))
 	}
-	name := "group " + x.group.Suffix
-	if x.group.Suffix == "" {
+	name := "group " + e.group.Suffix
+	if e.group.Suffix == "" {
 		name = "the unsuffixed group"
 	}
 	if len(amounts) > 0 {

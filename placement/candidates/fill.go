@@ -23,7 +23,7 @@ type provider struct {
 }
 
 // above reports whether a is b or an ancestor of b.
-func (a *provider) above(b *provider) bool { return a.tree == b.tree && a.at <= b.at && b.at < a.end }
+func (p *provider) above(b *provider) bool { return p.tree == b.tree && p.at <= b.at && b.at < p.end }
 
 // fill prepares the search at an anchor: it lists the providers and, for each slot, those that
 // could serve it. It returns false if the anchor cannot have a candidate.

@@ -54,6 +54,6 @@ func newLayout(t *ledger.Tree) any {
 }
 
 // inventoriesOf returns the inventories of a provider.
-func (sh *layout) inventoriesOf(at int32) []inventory {
-	return sh.inventories[sh.from[at]:sh.from[at+1]]
+func (l *layout) inventoriesOf(at int32) []inventory {
+	return l.inventories[l.from[at]:l.from[at+1]]
 }

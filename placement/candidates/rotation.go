@@ -62,10 +62,10 @@ func (r Rotation) order(n int) ring {
 }
 
 // next returns the index of the next anchor.
-func (g *ring) next() int {
-	at := g.at
-	if g.at += g.stride; g.at >= g.n {
-		g.at -= g.n
+func (r *ring) next() int {
+	at := r.at
+	if r.at += r.stride; r.at >= r.n {
+		r.at -= r.n
 	}
 	return at
 }

@@ -147,7 +147,7 @@ func sortQuery(raw string, v wire.Version, ext wire.ExtensionSet) (*queryValues,
 }
 
 // valuesOf returns the list for the values of a parameter; nil for an unknown parameter.
-func (c *queryValues) valuesOf(key string, v wire.Version, ext wire.ExtensionSet) *[]string {
+func (q *queryValues) valuesOf(key string, v wire.Version, ext wire.ExtensionSet) *[]string {
 	for i := range wideParameters {
 		p := &wideParameters[i]
 		if p.Name != key {
@@ -156,7 +156,7 @@ func (c *queryValues) valuesOf(key string, v wire.Version, ext wire.ExtensionSet
 		if !p.ExistsAt(v, func() wire.ExtensionSet { return ext }) {
 			return nil
 		}
-		return p.values(c)
+		return p.values(q)
 	}
 	for i := range groupParameters {
 		p := &groupParameters[i]
@@ -164,13 +164,13 @@ func (c *queryValues) valuesOf(key string, v wire.Version, ext wire.ExtensionSet
 		if !ok || !v.Has(p.Since) || suffix != "" && !isSuffix(suffix, v) {
 			continue
 		}
-		at, ok := c.at[suffix]
+		at, ok := q.at[suffix]
 		if !ok {
-			at = len(c.groups)
-			c.at[suffix] = at
-			c.groups = append(c.groups, groupValues{suffix: suffix})
+			at = len(q.groups)
+			q.at[suffix] = at
+			q.groups = append(q.groups, groupValues{suffix: suffix})
 		}
-		return p.values(&c.groups[at])
+		return p.values(&q.groups[at])
 	}
 	return nil
 }
@@ -211,14 +211,14 @@ func isPositive(s string) bool {
 }
 
 // readWide reads the parameters of the whole request.
-func (cq *URLQuery) readWide(c *queryValues, v wire.Version) (err error) {
+func (u *URLQuery) readWide(c *queryValues, v wire.Version) (err error) {
 	if len(c.limit) > 0 {
-		cq.Limit, _ = wire.ParseInt(c.limit[0])
+		u.Limit, _ = wire.ParseInt(c.limit[0])
 	}
 	if len(c.groupPolicy) > 0 && c.groupPolicy[0] == "isolate" {
-		cq.GroupPolicy = Isolate
+		u.GroupPolicy = Isolate
 	}
-	if err := cq.readRootRequired(c.rootRequired, v); err != nil {
+	if err := u.readRootRequired(c.rootRequired, v); err != nil {
 		return err
 	}
 	for _, value := range c.sameSubtree {
@@ -226,28 +226,28 @@ func (cq *URLQuery) readWide(c *queryValues, v wire.Version) (err error) {
 		if err != nil {
 			return err
 		}
-		cq.SameSubtree = append(cq.SameSubtree, set)
+		u.SameSubtree = append(u.SameSubtree, set)
 	}
 	if len(c.rootMemberOf) > 0 {
-		cq.Root.MemberOf, cq.Root.NotMemberOf, err = wire.ReadMemberOf(c.rootMemberOf, "root_member_of", v)
+		u.Root.MemberOf, u.Root.NotMemberOf, err = wire.ReadMemberOf(c.rootMemberOf, "root_member_of", v)
 		if err != nil {
 			return err
 		}
-		cq.Root.MemberOf, cq.Root.NotMemberOf = wire.UniqueSets(cq.Root.MemberOf), wire.Unique(cq.Root.NotMemberOf)
+		u.Root.MemberOf, u.Root.NotMemberOf = wire.UniqueSets(u.Root.MemberOf), wire.Unique(u.Root.NotMemberOf)
 	}
 	for _, value := range c.isolate {
 		set, err := readSuffixes("isolate", value)
 		if err != nil {
 			return err
 		}
-		cq.Isolate = append(cq.Isolate, set...)
+		u.Isolate = append(u.Isolate, set...)
 	}
-	cq.SameSubtree, cq.Isolate = wire.UniqueSets(cq.SameSubtree), wire.Unique(cq.Isolate)
+	u.SameSubtree, u.Isolate = wire.UniqueSets(u.SameSubtree), wire.Unique(u.Isolate)
 	return nil
 }
 
 // readRootRequired reads root_required: as required, but once, and without "in:".
-func (cq *URLQuery) readRootRequired(values []string, v wire.Version) error {
+func (u *URLQuery) readRootRequired(values []string, v wire.Version) error {
 	if len(values) == 0 {
 		return nil
 	}
@@ -270,9 +270,9 @@ func (cq *URLQuery) readRootRequired(values []string, v wire.Version) error {
 			jsonkit.Shortened(strings.Join(conflicts, ", ")))
 	}
 	for _, set := range required {
-		cq.Root.Required = append(cq.Root.Required, set...)
+		u.Root.Required = append(u.Root.Required, set...)
 	}
-	cq.Root.Required, cq.Root.Forbidden = wire.Unique(cq.Root.Required), wire.Unique(forbidden)
+	u.Root.Required, u.Root.Forbidden = wire.Unique(u.Root.Required), wire.Unique(forbidden)
 	return nil
 }
 
@@ -333,32 +333,32 @@ func readGroup(values *groupValues, v wire.Version, g *Group) (err error) {
 }
 
 // check checks the groups together.
-func (cq *URLQuery) check(c *queryValues, v wire.Version, ext wire.ExtensionSet) error {
+func (u *URLQuery) check(c *queryValues, v wire.Version, ext wire.ExtensionSet) error {
 	if v.Has(wire.SameSubtree) {
-		if err := cq.checkResourceless(c, ext); err != nil {
+		if err := u.checkResourceless(c, ext); err != nil {
 			return err
 		}
-	} else if err := cq.checkOrphans(); err != nil {
+	} else if err := u.checkOrphans(); err != nil {
 		return err
 	}
-	for i := range cq.Groups {
-		g := &cq.Groups[i]
+	for i := range u.Groups {
+		g := &u.Groups[i]
 		if conflicts := conflicting(g.Required, g.Forbidden); len(conflicts) > 0 {
 			return wire.BadQuery(
 				"Conflicting required and forbidden traits found in the following traits keys: required%s: (%s).",
 				g.Suffix, jsonkit.Shortened(strings.Join(conflicts, ", ")))
 		}
 	}
-	return cq.checkPolicy(c, ext)
+	return u.checkPolicy(c, ext)
 }
 
 // checkOrphans is the rule before 1.36: every group has resources.
-func (cq *URLQuery) checkOrphans() error {
-	if len(cq.Groups) == 0 {
+func (u *URLQuery) checkOrphans() error {
+	if len(u.Groups) == 0 {
 		return wire.BadQuery("At least one request group (`resources` or `resources{$S}`) is required.")
 	}
-	for i := range cq.Groups {
-		g := &cq.Groups[i]
+	for i := range u.Groups {
+		g := &u.Groups[i]
 		switch {
 		case len(g.Resources) > 0:
 		case len(g.Required) > 0:
@@ -380,21 +380,21 @@ func (cq *URLQuery) checkOrphans() error {
 // checkResourceless are the rules from 1.36 on: a group without resources must be in a
 // same_subtree, and same_subtree must name groups. The unsuffixed group, which same_subtree cannot
 // name, has resources, unless an extension makes them optional.
-func (cq *URLQuery) checkResourceless(c *queryValues, ext wire.ExtensionSet) error {
-	resources := slices.ContainsFunc(cq.Groups, func(g Group) bool { return len(g.Resources) > 0 })
+func (u *URLQuery) checkResourceless(c *queryValues, ext wire.ExtensionSet) error {
+	resources := slices.ContainsFunc(u.Groups, func(g Group) bool { return len(g.Resources) > 0 })
 	if !resources {
 		f := wire.BadQuery("There must be at least one resources or resources[$S] parameter.")
 		f.Code = wire.CodeMissingQueryValue
 		return f
 	}
 	related := map[string]bool{}
-	for _, set := range cq.SameSubtree {
+	for _, set := range u.SameSubtree {
 		for _, suffix := range set {
 			related[suffix] = true
 		}
 	}
-	for i := range cq.Groups {
-		g := &cq.Groups[i]
+	for i := range u.Groups {
+		g := &u.Groups[i]
 		switch {
 		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.Has(wire.ExtResourceless):
 		case g.Suffix == "":
@@ -409,7 +409,7 @@ func (cq *URLQuery) checkResourceless(c *queryValues, ext wire.ExtensionSet) err
 					"group - %q.", g.Suffix)
 		}
 	}
-	for _, set := range cq.SameSubtree {
+	for _, set := range u.SameSubtree {
 		if err := c.checkSuffixes("same_subtree", set); err != nil {
 			return err
 		}
@@ -418,9 +418,9 @@ func (cq *URLQuery) checkResourceless(c *queryValues, ext wire.ExtensionSet) err
 }
 
 // checkSuffixes returns an error unless groups with the suffixes exist.
-func (c *queryValues) checkSuffixes(key string, suffixes []string) error {
+func (q *queryValues) checkSuffixes(key string, suffixes []string) error {
 	for _, suffix := range suffixes {
-		if _, ok := c.at[suffix]; !ok {
+		if _, ok := q.at[suffix]; !ok {
 			return badValue("Real suffixes should be specified in `%s`: no group has the suffix %q.",
 				key, jsonkit.Shortened(suffix))
 		}
@@ -430,7 +430,7 @@ func (c *queryValues) checkSuffixes(key string, suffixes []string) error {
 
 // checkPolicy checks that a request with several suffixed groups has a group_policy, unless an
 // extension makes it optional.
-func (cq *URLQuery) checkPolicy(c *queryValues, ext wire.ExtensionSet) error {
+func (u *URLQuery) checkPolicy(c *queryValues, ext wire.ExtensionSet) error {
 	given := len(c.groupPolicy) > 0 && c.groupPolicy[0] != ""
 	if len(c.isolate) > 0 {
 		if len(c.groupPolicy) > 0 {
@@ -438,9 +438,9 @@ func (cq *URLQuery) checkPolicy(c *queryValues, ext wire.ExtensionSet) error {
 				"`isolate` and `group_policy` can not be specified together: `isolate` says for each group what " +
 					"`group_policy` says for all.")
 		}
-		return c.checkSuffixes("isolate", cq.Isolate)
+		return c.checkSuffixes("isolate", u.Isolate)
 	}
-	suffixed := len(cq.Groups)
+	suffixed := len(u.Groups)
 	if _, ok := c.at[""]; ok {
 		suffixed--
 	}

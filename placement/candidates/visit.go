@@ -67,42 +67,42 @@ type visited struct {
 // run visits the anchors. Depth first, each once. Breadth first, there is a round for each
 // candidate that an anchor may have. The first rounds, which have many anchors, repeat the search
 // of each anchor; later rounds keep the searches.
-func (t *iteration) run() {
-	trees := t.q.anchors()
-	s := newSearch(t.q, &t.options, trees.n, &t.limits)
+func (it *iteration) run() {
+	trees := it.q.anchors()
+	s := newSearch(it.q, &it.options, trees.n, &it.limits)
 	var again []visited
 	visits := 0
-	t.trees, t.share = trees.n, primeBelow(t.options.Rotation.Window)
-	t.anchors(trees, func(number int64) bool {
+	it.trees, it.share = trees.n, primeBelow(it.options.Rotation.Window)
+	it.anchors(trees, func(number int64) bool {
 		visits++
-		defer t.advanceStart(visits)
-		if !t.fillSearch(s, number) {
-			return !t.done
+		defer it.advanceStart(visits)
+		if !it.fillSearch(s, number) {
+			return !it.done
 		}
-		calls := t.giveNext(s)
-		for t.options.DepthFirst && calls > 0 && !t.done {
-			calls = t.giveNext(s)
+		calls := it.giveNext(s)
+		for it.options.DepthFirst && calls > 0 && !it.done {
+			calls = it.giveNext(s)
 		}
 		if s.mayHaveMore() {
 			again = append(again, visited{number, calls})
 		}
-		return !t.done
+		return !it.done
 	})
-	if t.options.DepthFirst {
+	if it.options.DepthFirst {
 		return
 	}
 	const manyAnchors, manyRounds = 64, 3
 	for range manyRounds {
-		if len(again) <= manyAnchors || t.done {
+		if len(again) <= manyAnchors || it.done {
 			break
 		}
 		left := again[:0]
 		for _, v := range again {
-			if t.done {
+			if it.done {
 				break
 			}
 			// One more step now is cheaper than another visit without a result.
-			if calls := t.resume(s, v); calls != 0 && !t.done && s.next() {
+			if calls := it.resume(s, v); calls != 0 && !it.done && s.next() {
 				left = append(left, visited{v.number, v.calls + calls})
 			}
 		}
@@ -110,88 +110,88 @@ func (t *iteration) run() {
 	}
 	var open []*search
 	for _, v := range again {
-		if t.done {
+		if it.done {
 			return
 		}
-		s := newSearch(t.q, &t.options, trees.n, &t.limits)
-		if t.resume(s, v) != 0 && !s.done {
+		s := newSearch(it.q, &it.options, trees.n, &it.limits)
+		if it.resume(s, v) != 0 && !s.done {
 			open = append(open, s)
 		}
 	}
-	for len(open) > 0 && !t.done {
-		open = slices.DeleteFunc(open, func(s *search) bool { return t.done || t.giveNext(s) == 0 || s.done })
+	for len(open) > 0 && !it.done {
+		open = slices.DeleteFunc(open, func(s *search) bool { return it.done || it.giveNext(s) == 0 || s.done })
 	}
 }
 
 // advanceStart computes, after each of the first visits to anchors, where the next search should
 // begin.
-func (t *iteration) advanceStart(visits int) {
-	given, window := t.stats.Candidates, t.options.Rotation.Window
-	if given == 0 || t.enough {
+func (it *iteration) advanceStart(visits int) {
+	given, window := it.stats.Candidates, it.options.Rotation.Window
+	if given == 0 || it.enough {
 		return
 	}
-	if t.stats.Passed == 0 {
-		t.stats.Passed = visits
+	if it.stats.Passed == 0 {
+		it.stats.Passed = visits
 	}
-	if t.shared == 0 && given >= t.share {
-		t.shared = visits
+	if it.shared == 0 && given >= it.share {
+		it.shared = visits
 	}
-	switch firstLap := t.options.Rotation.At+uint64(visits) < uint64(t.trees); {
-	case !t.done && (window == 0 || given < window):
+	switch firstLap := it.options.Rotation.At+uint64(visits) < uint64(it.trees); {
+	case !it.done && (window == 0 || given < window):
 	case firstLap:
-		t.stats.Passed, t.enough = visits, true
+		it.stats.Passed, it.enough = visits, true
 	default:
-		t.stats.Passed, t.enough = max(t.stats.Passed, t.shared), true
+		it.stats.Passed, it.enough = max(it.stats.Passed, it.shared), true
 	}
 }
 
 // resume brings a search to where it was at an anchor, and gives the next candidate.
-func (t *iteration) resume(s *search, v visited) (calls int) {
-	if !t.fillSearch(s, v.number) {
+func (it *iteration) resume(s *search, v visited) (calls int) {
+	if !it.fillSearch(s, v.number) {
 		return 0
 	}
 	for range v.calls {
 		s.next()
 	}
-	return t.giveNext(s)
+	return it.giveNext(s)
 }
 
 // fillSearch fills a search for an anchor. It returns false if the anchor cannot have a candidate.
-func (t *iteration) fillSearch(s *search, number int64) bool {
-	tree, ok := t.q.s.TreeAt(number)
+func (it *iteration) fillSearch(s *search, number int64) bool {
+	tree, ok := it.q.s.TreeAt(number)
 	if !ok {
 		return false
 	}
-	if t.stats.Trees&63 == 0 && t.stopped() {
+	if it.stats.Trees&63 == 0 && it.stopped() {
 		return false
 	}
-	if t.limits.steps <= 0 {
-		t.limits.exhausted, t.done = true, true
+	if it.limits.steps <= 0 {
+		it.limits.exhausted, it.done = true, true
 		return false
 	}
-	t.stats.Trees++
+	it.stats.Trees++
 	return s.fill(tree)
 }
 
 // stopped reports whether the context has ended.
-func (t *iteration) stopped() bool {
-	if err := t.ctx.Err(); err != nil {
-		t.err, t.done = err, true
+func (it *iteration) stopped() bool {
+	if err := it.ctx.Err(); err != nil {
+		it.err, it.done = err, true
 	}
-	return t.done
+	return it.done
 }
 
 // giveNext gives the next candidate of a search that was not given before. It returns the number of
 // calls of next that it took, 0 if there is no candidate.
-func (t *iteration) giveNext(s *search) (calls int) {
+func (it *iteration) giveNext(s *search) (calls int) {
 	for s.next() {
 		calls++
-		if t.repeated(s.shared()) {
+		if it.repeated(s.shared()) {
 			continue
 		}
-		t.stats.Candidates++
-		if !t.give(s.candidate()) || t.stats.Candidates >= t.options.Limit {
-			t.done = true
+		it.stats.Candidates++
+		if !it.give(s.candidate()) || it.stats.Candidates >= it.options.Limit {
+			it.done = true
 		}
 		return calls
 	}
@@ -199,31 +199,31 @@ func (t *iteration) giveNext(s *search) (calls int) {
 }
 
 // repeated reports whether the candidate with the key was given already, and records it.
-func (t *iteration) repeated(key []byte) bool {
+func (it *iteration) repeated(key []byte) bool {
 	if key == nil {
 		return false
 	}
-	if _, known := t.seen[string(key)]; known {
+	if _, known := it.seen[string(key)]; known {
 		return true
 	}
-	if t.seen == nil {
-		t.seen = map[string]struct{}{}
+	if it.seen == nil {
+		it.seen = map[string]struct{}{}
 	}
-	t.seen[string(key)] = struct{}{}
+	it.seen[string(key)] = struct{}{}
 	return false
 }
 
 // anchors visits the trees that can have candidates, and possibly others.
-func (t *iteration) anchors(a anchors, visit func(number int64) bool) {
-	if t.options.Seed != 0 {
-		for _, i := range rand.New(rand.NewPCG(t.options.Seed, 0)).Perm(a.n) {
+func (it *iteration) anchors(a anchors, visit func(number int64) bool) {
+	if it.options.Seed != 0 {
+		for _, i := range rand.New(rand.NewPCG(it.options.Seed, 0)).Perm(a.n) {
 			if !visit(a.number(i)) {
 				return
 			}
 		}
 		return
 	}
-	g := t.options.Rotation.order(a.n)
+	g := it.options.Rotation.order(a.n)
 	for range a.n {
 		if !visit(a.number(g.next())) {
 			return

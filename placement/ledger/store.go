@@ -269,21 +269,21 @@ type (
 	DeleteHostRow struct{ Row HostRow }
 )
 
-func (c InsertNamed) object() Object        { return Object{Table: c.Table, ID: c.Row.ID} }
-func (c RenameNamed) object() Object        { return Object{Table: c.Table, ID: c.Row.ID} }
-func (c DeleteNamed) object() Object        { return Object{Table: c.Table, ID: c.ID} }
-func (c InsertProvider) object() Object     { return Object{Table: Providers, ID: c.Row.ID} }
-func (c UpdateProvider) object() Object     { return Object{Table: Providers, ID: c.Row.ID} }
-func (c UpdateProviderUUID) object() Object { return Object{Table: Providers, ID: c.ID} }
-func (c BumpProvider) object() Object       { return Object{Table: Providers, ID: c.ID} }
-func (c DeleteProvider) object() Object     { return Object{Table: Providers, ID: c.ID} }
-func (c InsertInventory) object() Object    { return Object{Table: Providers, ID: c.Row.Provider} }
-func (c UpdateInventory) object() Object    { return Object{Table: Providers, ID: c.Row.Provider} }
-func (c DeleteInventory) object() Object    { return Object{Table: Providers, ID: c.Provider} }
-func (c AddTrait) object() Object           { return Object{Table: Providers, ID: c.Link.Provider} }
-func (c RemoveTrait) object() Object        { return Object{Table: Providers, ID: c.Link.Provider} }
-func (c AddAggregate) object() Object       { return Object{Table: Providers, ID: c.Link.Provider} }
-func (c RemoveAggregate) object() Object    { return Object{Table: Providers, ID: c.Link.Provider} }
+func (i InsertNamed) object() Object        { return Object{Table: i.Table, ID: i.Row.ID} }
+func (r RenameNamed) object() Object        { return Object{Table: r.Table, ID: r.Row.ID} }
+func (d DeleteNamed) object() Object        { return Object{Table: d.Table, ID: d.ID} }
+func (i InsertProvider) object() Object     { return Object{Table: Providers, ID: i.Row.ID} }
+func (u UpdateProvider) object() Object     { return Object{Table: Providers, ID: u.Row.ID} }
+func (u UpdateProviderUUID) object() Object { return Object{Table: Providers, ID: u.ID} }
+func (b BumpProvider) object() Object       { return Object{Table: Providers, ID: b.ID} }
+func (d DeleteProvider) object() Object     { return Object{Table: Providers, ID: d.ID} }
+func (i InsertInventory) object() Object    { return Object{Table: Providers, ID: i.Row.Provider} }
+func (u UpdateInventory) object() Object    { return Object{Table: Providers, ID: u.Row.Provider} }
+func (d DeleteInventory) object() Object    { return Object{Table: Providers, ID: d.Provider} }
+func (a AddTrait) object() Object           { return Object{Table: Providers, ID: a.Link.Provider} }
+func (r RemoveTrait) object() Object        { return Object{Table: Providers, ID: r.Link.Provider} }
+func (a AddAggregate) object() Object       { return Object{Table: Providers, ID: a.Link.Provider} }
+func (r RemoveAggregate) object() Object    { return Object{Table: Providers, ID: r.Link.Provider} }
 func (c InsertConsumer) object() Object {
 	return Object{Table: Consumers, ID: c.Row.ID, UUID: c.Row.UUID}
 }
@@ -292,10 +292,10 @@ func (c UpdateConsumer) object() Object {
 }
 func (c BumpConsumer) object() Object   { return Object{Table: Consumers, ID: c.ID} }
 func (c DeleteConsumer) object() Object { return Object{Table: Consumers, ID: c.ID} }
-func (c DeleteAllocations) object() Object {
-	return Object{Table: Consumers, ID: c.ID, UUID: c.Consumer}
+func (d DeleteAllocations) object() Object {
+	return Object{Table: Consumers, ID: d.ID, UUID: d.Consumer}
 }
-func (c InsertAllocation) object() Object { return Object{Table: Consumers, UUID: c.Row.Consumer} }
-func (c InsertHostRow) object() Object    { return Object{Table: Hosts, ID: c.Row.ID} }
-func (c UpdateHostRow) object() Object    { return Object{Table: Hosts, ID: c.Row.ID} }
-func (c DeleteHostRow) object() Object    { return Object{Table: Hosts, ID: c.Row.ID} }
+func (i InsertAllocation) object() Object { return Object{Table: Consumers, UUID: i.Row.Consumer} }
+func (i InsertHostRow) object() Object    { return Object{Table: Hosts, ID: i.Row.ID} }
+func (u UpdateHostRow) object() Object    { return Object{Table: Hosts, ID: u.Row.ID} }
+func (d DeleteHostRow) object() Object    { return Object{Table: Hosts, ID: d.Row.ID} }

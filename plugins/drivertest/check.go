@@ -55,7 +55,7 @@ func (c check) described() Check {
 // violation is a failed check: what was sent, and what the plugin answered or did.
 type violation struct{ sent, came string }
 
-func (f *violation) Error() string { return f.sent + ": " + f.came }
+func (v *violation) Error() string { return v.sent + ": " + v.came }
 
 // failf returns a violation.
 func failf(sent, format string, args ...any) error {
@@ -78,7 +78,7 @@ func failLines(sent string, lines []string) error {
 // untried is the error of a check that was not run.
 type untried struct{ why string }
 
-func (e *untried) Error() string { return e.why }
+func (u *untried) Error() string { return u.why }
 
 func notRun(format string, args ...any) error {
 	return &untried{fmt.Sprintf(format, args...)}

@@ -137,9 +137,9 @@ func (a Auditor) discovery(ctx context.Context) discovery {
 }
 
 // guests are all guests of the host, with the names of their nodes.
-func (s discovery) guests() map[string]string {
+func (d discovery) guests() map[string]string {
 	out := map[string]string{}
-	for _, n := range s.nodes {
+	for _, n := range d.nodes {
 		for _, g := range n.guests {
 			out[g.UUID] = n.node.Name
 		}
@@ -148,12 +148,12 @@ func (s discovery) guests() map[string]string {
 }
 
 // check refuses a name that no driver names.
-func (s discovery) check(name string) error {
+func (d discovery) check(name string) error {
 	if name == "" {
 		return nil
 	}
 	var names []string
-	for _, n := range s.nodes {
+	for _, n := range d.nodes {
 		if n.node.Name == name {
 			return nil
 		}
@@ -161,9 +161,9 @@ func (s discovery) check(name string) error {
 			names = append(names, n.node.Name)
 		}
 	}
-	if len(s.silent) > 0 {
+	if len(d.silent) > 0 {
 		return fmt.Errorf("unknown node %q; the nodes are %q; some drivers failed to list theirs: %s",
-			name, names, strings.Join(s.silent, "; "))
+			name, names, strings.Join(d.silent, "; "))
 	}
 	return fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
 }

@@ -97,8 +97,8 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 }
 
 // checkUnmoved returns an error for a consumer of which the cell says something else by now.
-func (s discovery) checkUnmoved(before discovery, consumer string) error {
-	if s.servers[consumer] != before.servers[consumer] || moving(s.servers)[consumer] {
+func (d discovery) checkUnmoved(before discovery, consumer string) error {
+	if d.servers[consumer] != before.servers[consumer] || moving(d.servers)[consumer] {
 		return errors.New("its server has begun to move, or is being deleted, meanwhile")
 	}
 	return nil
@@ -147,8 +147,8 @@ func missing(n *Node, placement Placement) []finding {
 }
 
 // guestOn is a guest as the driver lists it on a node, nil if it does not.
-func (s discovery) guestOn(root, guest string) *plugins.Guest {
-	for _, n := range s.nodes {
+func (d discovery) guestOn(root, guest string) *plugins.Guest {
+	for _, n := range d.nodes {
 		if n.node.UUID != root {
 			continue
 		}

@@ -47,21 +47,21 @@ type Draining struct {
 }
 
 // String is a sentence for messages.
-func (r Draining) String() string {
-	where := fmt.Sprintf("resource provider %s (%s)", r.Name, r.Provider)
+func (d Draining) String() string {
+	where := fmt.Sprintf("resource provider %s (%s)", d.Name, d.Provider)
 	var out string
 	switch {
-	case r.Class == "":
-		out = fmt.Sprintf("Resource provider %s (%s) is kept until its descendants have drained.", r.Name, r.Provider)
-	case r.Gone:
+	case d.Class == "":
+		out = fmt.Sprintf("Resource provider %s (%s) is kept until its descendants have drained.", d.Name, d.Provider)
+	case d.Gone:
 		out = fmt.Sprintf("The inventory of %s of %s is kept, fully reserved, until the %d allocated are free.",
-			r.Class, where, r.Used)
+			d.Class, where, d.Used)
 	default:
 		out = fmt.Sprintf("The inventory of %s of %s is kept at a total of %d while %d are allocated.",
-			r.Class, where, r.Total, r.Used)
+			d.Class, where, d.Total, d.Used)
 	}
-	if r.Waits != "" {
-		out += " Until then " + r.Waits + " cannot have its name."
+	if d.Waits != "" {
+		out += " Until then " + d.Waits + " cannot have its name."
 	}
 	return out
 }
@@ -115,12 +115,12 @@ type draining struct {
 }
 
 // keepUsed finds what of one provider must stay.
-func (r *draining) keepUsed(p providertree.Provider) {
-	used := r.usages[p.UUID]
+func (d *draining) keepUsed(p providertree.Provider) {
+	used := d.usages[p.UUID]
 	for _, class := range sortedKeys(p.Inventories) {
 		was := p.Inventories[class]
-		now, stays := r.desired.Inventory(p.UUID, class)
-		if stays && now.Total >= was.Total || r.may != nil && !r.may(p.UUID, class) {
+		now, stays := d.desired.Inventory(p.UUID, class)
+		if stays && now.Total >= was.Total || d.may != nil && !d.may(p.UUID, class) {
 			continue
 		}
 		n := used[class]
@@ -136,14 +136,14 @@ func (r *draining) keepUsed(p providertree.Provider) {
 			instead = now
 			instead.Total = leastTotal(now, was.Total, n)
 		}
-		if r.held[p.UUID] == nil {
-			r.held[p.UUID] = providertree.Inventories{}
-			if !r.desired.Exists(p.UUID) {
-				r.gone = append(r.gone, p.UUID)
+		if d.held[p.UUID] == nil {
+			d.held[p.UUID] = providertree.Inventories{}
+			if !d.desired.Exists(p.UUID) {
+				d.gone = append(d.gone, p.UUID)
 			}
 		}
-		r.held[p.UUID][class] = instead
-		r.draining = append(r.draining,
+		d.held[p.UUID][class] = instead
+		d.draining = append(d.draining,
 			Draining{Provider: p.UUID, Name: p.Name, Class: class, Used: n, Total: instead.Total, Gone: !stays})
 	}
 }
@@ -165,34 +165,34 @@ func leastTotal(inv providertree.Inventory, most, used int64) int64 {
 }
 
 // tree puts what is held into desired.
-func (r *draining) tree() (*providertree.Tree, error) {
-	if len(r.gone) == 0 {
-		tree := r.desired.Clone()
-		return tree, r.setInventories(tree)
+func (d *draining) tree() (*providertree.Tree, error) {
+	if len(d.gone) == 0 {
+		tree := d.desired.Clone()
+		return tree, d.setInventories(tree)
 	}
-	former := make(map[string]providertree.Provider, r.known.Len())
-	for p := range r.known.All() {
+	former := make(map[string]providertree.Provider, d.known.Len())
+	for p := range d.known.All() {
 		former[p.UUID] = p
 	}
-	s := newResolver(r.desired.Len()+len(r.gone), func(uuid string) (string, string, bool) {
+	s := newResolver(d.desired.Len()+len(d.gone), func(uuid string) (string, string, bool) {
 		p, found := former[uuid]
 		return p.Name, p.ParentUUID, found
 	})
-	wanted := make(map[string]providertree.Provider, r.desired.Len())
-	for p := range r.desired.All() {
+	wanted := make(map[string]providertree.Provider, d.desired.Len())
+	for p := range d.desired.All() {
 		wanted[p.UUID] = p
 		s.add(p.UUID, p.Name, p.ParentUUID)
 	}
-	for _, uuid := range r.gone {
+	for _, uuid := range d.gone {
 		p := former[uuid]
 		s.add(uuid, p.Name, p.ParentUUID)
 	}
 	s.resolve()
 	for _, uuid := range s.back {
 		p := former[uuid]
-		r.draining = append(r.draining, Draining{Provider: uuid, Name: p.Name, Gone: true})
+		d.draining = append(d.draining, Draining{Provider: uuid, Name: p.Name, Gone: true})
 	}
-	r.noteWaiting(s)
+	d.noteWaiting(s)
 	all := make([]providertree.Provider, 0, len(s.places))
 	for _, uuid := range s.order {
 		at := s.places[uuid]
@@ -211,13 +211,13 @@ func (r *draining) tree() (*providertree.Tree, error) {
 	if err := tree.Populate(all); err != nil {
 		return nil, err
 	}
-	return tree, r.setInventories(tree)
+	return tree, d.setInventories(tree)
 }
 
 // setInventories sets the inventories that are held. Providers that wait hold nothing.
-func (r *draining) setInventories(tree *providertree.Tree) error {
+func (d *draining) setInventories(tree *providertree.Tree) error {
 	var errs []error
-	for uuid, inventories := range r.held {
+	for uuid, inventories := range d.held {
 		for class, inv := range inventories {
 			_, err := tree.SetInventory(uuid, class, inv)
 			errs = append(errs, err)
@@ -227,14 +227,14 @@ func (r *draining) setInventories(tree *providertree.Tree) error {
 }
 
 // noteWaiting tells of each provider that stays what cannot have its name meanwhile.
-func (r *draining) noteWaiting(s *resolver) {
+func (d *draining) noteWaiting(s *resolver) {
 	waits := map[string]string{}
 	for _, y := range slices.Concat(s.waiting, s.renamed) {
 		if y.holder != "" {
 			waits[y.holder] = y.uuid
 		}
 	}
-	for i := range r.draining {
-		r.draining[i].Waits = waits[r.draining[i].Provider]
+	for i := range d.draining {
+		d.draining[i].Waits = waits[d.draining[i].Provider]
 	}
 }

@@ -44,127 +44,127 @@ func newResolver(n int, former func(uuid string) (name, parent string, found boo
 		order: make([]string, 0, n), holders: make(map[string]string, n), former: former}
 }
 
-func (s *resolver) add(uuid, name, parent string) {
-	_, _, existed := s.former(uuid)
-	s.places[uuid] = &place{name: name, parent: parent, existed: existed}
-	s.order = append(s.order, uuid)
-	s.queue = append(s.queue, uuid)
+func (r *resolver) add(uuid, name, parent string) {
+	_, _, existed := r.former(uuid)
+	r.places[uuid] = &place{name: name, parent: parent, existed: existed}
+	r.order = append(r.order, uuid)
+	r.queue = append(r.queue, uuid)
 }
 
 // resolve leads to a tree. All that waits is gone from places, though not from order.
-func (s *resolver) resolve() {
-	s.drain()
-	if s.inconsistent() {
-		for _, uuid := range s.order {
-			p := s.places[uuid]
+func (r *resolver) resolve() {
+	r.drain()
+	if r.inconsistent() {
+		for _, uuid := range r.order {
+			p := r.places[uuid]
 			if p == nil || !p.existed {
 				continue
 			}
-			if _, parent, _ := s.former(uuid); parent != p.parent {
-				s.unmoved = append(s.unmoved, displaced{uuid: uuid, name: p.name})
+			if _, parent, _ := r.former(uuid); parent != p.parent {
+				r.unmoved = append(r.unmoved, displaced{uuid: uuid, name: p.name})
 				p.parent = parent
 			}
 		}
-		s.queue = append(s.queue, s.order...)
-		s.drain()
+		r.queue = append(r.queue, r.order...)
+		r.drain()
 	}
 }
 
-func (s *resolver) drain() {
-	for len(s.queue) > 0 {
-		uuid := s.queue[0]
-		s.queue = s.queue[1:]
-		if s.places[uuid] != nil && s.findParent(uuid) {
-			s.claimName(uuid)
+func (r *resolver) drain() {
+	for len(r.queue) > 0 {
+		uuid := r.queue[0]
+		r.queue = r.queue[1:]
+		if r.places[uuid] != nil && r.findParent(uuid) {
+			r.claimName(uuid)
 		}
 	}
 }
 
 // findParent makes sure that the parent is there, and reports whether the provider is still there
 // itself.
-func (s *resolver) findParent(uuid string) bool {
-	p := s.places[uuid]
-	if p.parent == "" || s.places[p.parent] != nil {
+func (r *resolver) findParent(uuid string) bool {
+	p := r.places[uuid]
+	if p.parent == "" || r.places[p.parent] != nil {
 		return true
 	}
-	if _, _, existed := s.former(p.parent); !existed { // it waits for its name
+	if _, _, existed := r.former(p.parent); !existed { // it waits for its name
 		if !p.existed {
-			s.wait(uuid, "")
+			r.wait(uuid, "")
 			return false
 		}
-		s.unmoved = append(s.unmoved, displaced{uuid: uuid, name: p.name, holder: p.parent})
-		_, p.parent, _ = s.former(uuid)
-		return s.findParent(uuid) // a former parent existed: once, at most
+		r.unmoved = append(r.unmoved, displaced{uuid: uuid, name: p.name, holder: p.parent})
+		_, p.parent, _ = r.former(uuid)
+		return r.findParent(uuid) // a former parent existed: once, at most
 	}
-	name, parent, _ := s.former(p.parent)
-	s.back = append(s.back, p.parent)
-	s.add(p.parent, name, parent)
+	name, parent, _ := r.former(p.parent)
+	r.back = append(r.back, p.parent)
+	r.add(p.parent, name, parent)
 	return true
 }
 
-func (s *resolver) claimName(uuid string) {
-	p := s.places[uuid]
-	holder, taken := s.holders[p.name]
+func (r *resolver) claimName(uuid string) {
+	p := r.places[uuid]
+	holder, taken := r.holders[p.name]
 	switch {
 	case !taken:
-		s.holders[p.name] = uuid
+		r.holders[p.name] = uuid
 	case holder == uuid:
-	case s.hasFormerName(uuid): // then the holder is not: two had different names before
-		s.holders[p.name] = uuid
-		s.displace(holder, uuid)
+	case r.hasFormerName(uuid): // then the holder is not: two had different names before
+		r.holders[p.name] = uuid
+		r.displace(holder, uuid)
 	default:
-		s.displace(uuid, holder)
+		r.displace(uuid, holder)
 	}
 }
 
 // hasFormerName reports whether a provider has the name that it had before.
-func (s *resolver) hasFormerName(uuid string) bool {
-	name, _, existed := s.former(uuid)
-	return existed && name == s.places[uuid].name
+func (r *resolver) hasFormerName(uuid string) bool {
+	name, _, existed := r.former(uuid)
+	return existed && name == r.places[uuid].name
 }
 
-func (s *resolver) displace(uuid, holder string) {
-	p := s.places[uuid]
+func (r *resolver) displace(uuid, holder string) {
+	p := r.places[uuid]
 	if !p.existed {
-		s.wait(uuid, holder)
+		r.wait(uuid, holder)
 		return
 	}
-	s.renamed = append(s.renamed, displaced{uuid, p.name, holder})
-	p.name, _, _ = s.former(uuid)
-	s.queue = append(s.queue, uuid)
+	r.renamed = append(r.renamed, displaced{uuid, p.name, holder})
+	p.name, _, _ = r.former(uuid)
+	r.queue = append(r.queue, uuid)
 }
 
 // wait takes a new provider out; what is below it is looked at again.
-func (s *resolver) wait(uuid, holder string) {
-	p := s.places[uuid]
-	s.waiting = append(s.waiting, displaced{uuid, p.name, holder})
-	if s.holders[p.name] == uuid {
-		delete(s.holders, p.name)
+func (r *resolver) wait(uuid, holder string) {
+	p := r.places[uuid]
+	r.waiting = append(r.waiting, displaced{uuid, p.name, holder})
+	if r.holders[p.name] == uuid {
+		delete(r.holders, p.name)
 	}
-	if s.children == nil {
-		s.children = map[string][]string{}
-		for _, c := range s.order {
-			if cp := s.places[c]; cp != nil && cp.parent != "" {
-				s.children[cp.parent] = append(s.children[cp.parent], c)
+	if r.children == nil {
+		r.children = map[string][]string{}
+		for _, c := range r.order {
+			if cp := r.places[c]; cp != nil && cp.parent != "" {
+				r.children[cp.parent] = append(r.children[cp.parent], c)
 			}
 		}
 	}
-	delete(s.places, uuid)
-	s.queue = append(s.queue, s.children[uuid]...)
+	delete(r.places, uuid)
+	r.queue = append(r.queue, r.children[uuid]...)
 }
 
 // inconsistent reports whether some providers are each below the other, or one has come into
 // another tree: from below the node to a sharing provider, or back.
-func (s *resolver) inconsistent() bool {
-	now, whole := s.rootsOf(func(uuid string) string { return s.places[uuid].parent })
+func (r *resolver) inconsistent() bool {
+	now, whole := r.rootsOf(func(uuid string) string { return r.places[uuid].parent })
 	if !whole {
 		return true
 	}
-	before, _ := s.rootsOf(func(uuid string) string {
-		_, parent, _ := s.former(uuid)
+	before, _ := r.rootsOf(func(uuid string) string {
+		_, parent, _ := r.former(uuid)
 		return parent
 	})
-	for uuid, p := range s.places {
+	for uuid, p := range r.places {
 		if p.existed && now[uuid] != before[uuid] {
 			return true
 		}
@@ -174,12 +174,12 @@ func (s *resolver) inconsistent() bool {
 
 // rootsOf returns the root above each provider that is in places, and whether that leads to an end
 // everywhere. Cost: O(providers).
-func (s *resolver) rootsOf(parentOf func(uuid string) string) (roots map[string]string, whole bool) {
-	roots = make(map[string]string, len(s.places))
-	seen := make(map[string]int, len(s.places)) // the walk on which it was seen
+func (r *resolver) rootsOf(parentOf func(uuid string) string) (roots map[string]string, whole bool) {
+	roots = make(map[string]string, len(r.places))
+	seen := make(map[string]int, len(r.places)) // the walk on which it was seen
 	var path []string
-	for walk, uuid := range s.order {
-		if s.places[uuid] == nil {
+	for walk, uuid := range r.order {
+		if r.places[uuid] == nil {
 			continue
 		}
 		path = path[:0]

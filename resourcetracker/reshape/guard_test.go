@@ -75,17 +75,17 @@ func check(err error) {
 }
 
 // set changes what a consumer is to hold.
-func (r Draft) set(consumer, provider, class string, n int64) {
-	if r.After[consumer].Resources[provider] == nil {
-		r.After[consumer].Resources[provider] = map[string]int64{}
+func (d Draft) set(consumer, provider, class string, n int64) {
+	if d.After[consumer].Resources[provider] == nil {
+		d.After[consumer].Resources[provider] = map[string]int64{}
 	}
-	r.After[consumer].Resources[provider][class] = n
+	d.After[consumer].Resources[provider][class] = n
 }
 
-func (r *Draft) own(consumer string, change func(*providertree.ConsumerAllocations)) {
-	c := r.After[consumer]
+func (d *Draft) own(consumer string, change func(*providertree.ConsumerAllocations)) {
+	c := d.After[consumer]
 	change(&c)
-	r.After[consumer] = c
+	d.After[consumer] = c
 }
 
 func TestGuardLetsAnHonestReshapePass(t *testing.T) {
@@ -293,15 +293,15 @@ func listed(consumer, provider string, vgpus int64) plugins.Guest {
 
 // pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a
 // rename.
-func (r *Draft) pcpus(from, to string) {
+func (d *Draft) pcpus(from, to string) {
 	plain := id(9, 3)
-	r.Before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}},
+	d.Before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}},
 		ProjectID: "p", UserID: "u"}
-	r.After[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}},
+	d.After[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}},
 		ProjectID: "p", UserID: "u"}
-	must(r.Desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
+	must(d.Desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
 	// of the 8 that there were
-	must(r.Desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4}))
+	must(d.Desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4}))
 }
 
 // TestGuardLetsAllocationsLeaveForAReason: each way in which a reshape takes inventory away, with

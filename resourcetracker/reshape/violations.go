@@ -23,14 +23,14 @@ type ViolationGroup struct {
 }
 
 // String is the violation in one line, without the hint.
-func (o ViolationGroup) String() string {
-	switch len(o.Concerns) {
+func (v ViolationGroup) String() string {
+	switch len(v.Concerns) {
 	case 0:
-		return o.Problem
+		return v.Problem
 	case 1:
-		return joinColon(o.Concerns[0], o.Problem)
+		return joinColon(v.Concerns[0], v.Problem)
 	}
-	return joinColon(o.Problem, strings.Join(o.Concerns, "; "))
+	return joinColon(v.Problem, strings.Join(v.Concerns, "; "))
 }
 
 // joinColon joins what is not empty.

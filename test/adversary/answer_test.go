@@ -87,11 +87,11 @@ func succeed(t testing.TB, c *http.Client, url string, i identity, a asked) *wor
 // table collects what identities may do, and compares it with a file.
 type table [][]string
 
-func (b table) compare(t testing.TB, name string) {
+func (tb table) compare(t testing.TB, name string) {
 	t.Helper()
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range b {
+	for _, row := range tb {
 		testproc.Try(fmt.Fprintln(w, strings.Join(row, "\t"))).Or(t)
 	}
 	check(t, w.Flush())

@@ -19,25 +19,25 @@ type thief struct {
 }
 
 // takes reports whether Placement takes a write; otherwise it is refused with a reason.
-func (h thief) takes(a asked) bool {
-	h.t.Helper()
-	_, answer := send(h.t, h.client, h.url, h.as, a)
+func (t thief) takes(a asked) bool {
+	t.t.Helper()
+	_, answer := send(t.t, t.client, t.url, t.as, a)
 	switch {
 	case answer.Code < http.StatusBadRequest:
 		return true
 	// a conflict: it does not fit
 	case answer.Code != http.StatusForbidden && answer.Code != http.StatusConflict || reason(answer) == "":
-		h.t.Fatalf("%s %s: %s", a.method, a.path, answer)
+		t.t.Fatalf("%s %s: %s", a.method, a.path, answer)
 	}
 	return false
 }
 
 // largest is the largest amount, up to two thousand million, that is taken.
-func (h thief) largest(write func(n int) asked) int {
-	h.t.Helper()
+func (t thief) largest(write func(n int) asked) int {
+	t.t.Helper()
 	low, high := 0, 2_000_000_001
 	for high-low > 1 {
-		if n := (low + high) / 2; h.takes(write(n)) {
+		if n := (low + high) / 2; t.takes(write(n)) {
 			low = n
 		} else {
 			high = n
@@ -47,17 +47,17 @@ func (h thief) largest(write func(n int) asked) int {
 }
 
 // generation is that of a provider.
-func (h thief) generation(provider string) (n int) {
-	h.t.Helper()
+func (t thief) generation(provider string) (n int) {
+	t.t.Helper()
 	var p struct{ Generation int }
-	h.admin(get("/resource_providers/"+provider)).Into(h.t, &p)
+	t.admin(get("/resource_providers/"+provider)).Into(t.t, &p)
 	return p.Generation
 }
 
 // offer replaces the inventories of its root.
-func (h thief) offer(inventories object) asked {
+func (t thief) offer(inventories object) asked {
 	return put(ownProvider+"/inventories",
-		object{"resource_provider_generation": h.generation(attackerNode), "inventories": inventories})
+		object{"resource_provider_generation": t.generation(attackerNode), "inventories": inventories})
 }
 
 // TestWhatAThiefClaims measures what a client with the certificate of a host can claim in

@@ -21,13 +21,13 @@ type victim struct {
 
 // victims are all processes of a world, and its database servers. r is for what happens within a
 // disturbance.
-func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
+func (d *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 	t.Helper()
 	var out []victim
-	if w.servers != nil && w.servers.server != nil {
-		out = w.servers.victims(t, r)
+	if d.servers != nil && d.servers.server != nil {
+		out = d.servers.victims(t, r)
 	}
-	for _, p := range w.processes {
+	for _, p := range d.processes {
 		out = append(out, victim{
 			p.Name(),
 			func() func() { p.kill(); return func() { p.start(t) } },
@@ -35,7 +35,7 @@ func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 			func() func() { _ = p.Signal(syscall.SIGSTOP); return func() { _ = p.Signal(syscall.SIGCONT) } },
 		})
 	}
-	for _, h := range w.hosts {
+	for _, h := range d.hosts {
 		each := func(sig, undo syscall.Signal) func() func() {
 			return func() func() {
 				all := h.children()
@@ -91,11 +91,11 @@ var moments = []string{
 }
 
 // await waits until some log says something, but not for long.
-func (w *deployment) await(ctx context.Context, text string) {
+func (d *deployment) await(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	marks := map[*process]int{}
-	for _, p := range w.processes {
+	for _, p := range d.processes {
 		marks[p] = p.Mark()
 	}
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -118,9 +118,9 @@ const atOnce = 4
 
 // chaos disturbs one thing after the other until the context ends; when it returns, all is as it
 // was. It returns how often what was done.
-func (w *deployment) chaos(ctx context.Context, t *testing.T, r *rand.Rand) map[string]int {
+func (d *deployment) chaos(ctx context.Context, t *testing.T, r *rand.Rand) map[string]int {
 	t.Helper()
-	all := w.victims(t, rand.New(rand.NewPCG(r.Uint64(), 0)))
+	all := d.victims(t, rand.New(rand.NewPCG(r.Uint64(), 0)))
 	counts := map[string]int{}
 	var mu sync.Mutex
 	busy := map[int]bool{}
@@ -140,7 +140,7 @@ func (w *deployment) chaos(ctx context.Context, t *testing.T, r *rand.Rand) map[
 		case <-time.After(pause):
 		}
 		if moment < len(moments) {
-			w.await(ctx, moments[moment])
+			d.await(ctx, moments[moment])
 		}
 		mu.Lock()
 		taken := busy[i]

@@ -137,22 +137,22 @@ func failOver(t *testing.T, on *servers, all []failure) {
 }
 
 // bootOn boots a server on a host, and again until one is active there.
-func (w *deployment) bootOn(host, name string) string {
-	w.T.Helper()
-	all := w.bootUntil(name, "shared", record{"availability_zone": "nova:" + host})
+func (d *deployment) bootOn(host, name string) string {
+	d.T.Helper()
+	all := d.bootUntil(name, "shared", record{"availability_zone": "nova:" + host})
 	return all[len(all)-1]
 }
 
 // bootUntil boots servers until one is active, which is the last: a host that does not take one may
 // be down for a moment.
-func (w *deployment) bootUntil(name, flavor string, extra record) (uuids []string) {
-	w.T.Helper()
-	testproc.Eventually(w.T, 2*patience, "a server is built", func() error {
-		uuid := w.boot(world.Admin, name, flavor, extra)
+func (d *deployment) bootUntil(name, flavor string, extra record) (uuids []string) {
+	d.T.Helper()
+	testproc.Eventually(d.T, 2*patience, "a server is built", func() error {
+		uuid := d.boot(world.Admin, name, flavor, extra)
 		uuids = append(uuids, uuid)
 		var is shown
-		testproc.Eventually(w.T, 2*patience, uuid+" is built, or not", func() error {
-			if is = w.show(world.Admin, uuid); is.Status == "BUILD" || is.Status == "UNKNOWN" {
+		testproc.Eventually(d.T, 2*patience, uuid+" is built, or not", func() error {
+			if is = d.show(world.Admin, uuid); is.Status == "BUILD" || is.Status == "UNKNOWN" {
 				return fmt.Errorf("it is %+v", is)
 			}
 			return nil
@@ -166,10 +166,10 @@ func (w *deployment) bootUntil(name, flavor string, extra record) (uuids []strin
 }
 
 // listed waits until the list of cells says that all are up, or that the first is down and why.
-func (w *deployment) listed(when string, down bool) {
-	w.T.Helper()
-	testproc.Eventually(w.T, 2*patience, fmt.Sprintf("%s: cell1 is listed as down: %v", when, down), func() error {
-		out, code := w.TryManage("list", "--output", "json")
+func (d *deployment) listed(when string, down bool) {
+	d.T.Helper()
+	testproc.Eventually(d.T, 2*patience, fmt.Sprintf("%s: cell1 is listed as down: %v", when, down), func() error {
+		out, code := d.TryManage("list", "--output", "json")
 		var views []struct{ Name, State, Cause string }
 		if code != 0 {
 			return fmt.Errorf("it ended with %d: %s", code, out)
@@ -177,7 +177,7 @@ func (w *deployment) listed(when string, down bool) {
 		if err := json.Unmarshal([]byte(out), &views); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if len(views) != len(w.cells) {
+		if len(views) != len(d.cells) {
 			return fmt.Errorf("it lists %+v", views)
 		}
 		for _, v := range views {
@@ -194,10 +194,10 @@ func (w *deployment) listed(when string, down bool) {
 }
 
 // removed deletes a server for good. A cell that is slow for a moment is asked again.
-func (w *deployment) removed(uuid string) {
-	w.T.Helper()
-	testproc.Eventually(w.T, patience, uuid+" is deleted", func() error {
-		got := w.Ask(world.Admin, "2.69", "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil})
+func (d *deployment) removed(uuid string) {
+	d.T.Helper()
+	testproc.Eventually(d.T, patience, uuid+" is deleted", func() error {
+		got := d.Ask(world.Admin, "2.69", "POST", "/servers/"+uuid+"/action", record{"forceDelete": nil})
 		if got.Code != 202 && got.Code != 404 {
 			return errors.New(got.String())
 		}

@@ -38,10 +38,10 @@ type host struct {
 }
 
 // addHost starts a host of a cell.
-func (w *deployment) addHost(name string, c *cell, k kind) *host {
-	w.T.Helper()
+func (d *deployment) addHost(name string, c *cell, k kind) *host {
+	d.T.Helper()
 	h := &host{kind: k, cell: c}
-	w.hosts = append(w.hosts, h)
+	d.hosts = append(d.hosts, h)
 	keys := append([]string{
 		`cell_client.timeout = "3s"`, "placement_client.retries = 3",
 		`tracker.update_resources_interval = "5s"`,
@@ -54,15 +54,15 @@ func (w *deployment) addHost(name string, c *cell, k kind) *host {
 		const inventories = "VCPU = {total = 200}, PCPU = {total = 100}, " +
 			"MEMORY_MB = {total = 32768}, DISK_GB = {total = 1000}"
 		nodes := fmt.Sprintf("drivers.fake.config.nodes = [{name = %q, inventories = {%s}}]", name, inventories)
-		h.Agent = w.AddAgent(c.name, name, append(keys, nodes)...)
+		h.Agent = d.AddAgent(c.name, name, append(keys, nodes)...)
 	} else {
-		h.guests = w.Path(name + ".guests")
-		images := w.Path(name + ".images")
-		check(w.T, os.Mkdir(h.guests, 0o755), os.Mkdir(images, 0o755),
-			os.Chmod(w.Dir, 0o755), // libvirt's emulators run as another user
+		h.guests = d.Path(name + ".guests")
+		images := d.Path(name + ".images")
+		check(d.T, os.Mkdir(h.guests, 0o755), os.Mkdir(images, 0o755),
+			os.Chmod(d.Dir, 0o755), // libvirt's emulators run as another user
 			os.WriteFile(filepath.Join(images, world.Image), make([]byte, 1<<20), 0o644))
-		h.sim = simulated(w.T)
-		h.Agent = w.AddBareAgent(c.name, name, append(keys,
+		h.sim = simulated(d.T)
+		h.Agent = d.AddBareAgent(c.name, name, append(keys,
 			fmt.Sprintf("drivers.libvirt.config.uri = %q", h.sim.URI()),
 			fmt.Sprintf("drivers.libvirt.config.chroot = %q", h.sim.Root()),
 			fmt.Sprintf("drivers.libvirt.config.instances_path = %q", h.guests),
@@ -157,17 +157,17 @@ func (h *host) domains(t *testing.T) map[string]bool {
 
 // emulators are the processes of QEMU on this machine that are of the guests of a world, by the
 // server's uuid.
-func (w *deployment) emulators() map[string][]guest {
+func (d *deployment) emulators() map[string][]guest {
 	out := map[string][]guest{}
 	all, _ := processes.All()
 	for _, p := range all {
 		line := processes.CommandLine(p.PID)
 		_, after, is := strings.Cut(line, " -uuid ")
-		if !is || p.State == 'Z' || !strings.Contains(line, w.Dir) {
+		if !is || p.State == 'Z' || !strings.Contains(line, d.Dir) {
 			continue
 		}
 		g := guest{runs: true, pid: p.PID, since: p.Started}
-		for _, h := range w.hosts {
+		for _, h := range d.hosts {
 			if h.kind == libvirt && strings.Contains(line, h.guests+"/") {
 				g.host = h.Host
 			}

@@ -184,12 +184,12 @@ func (m *model) unchanged(uuid string, version int) bool {
 }
 
 // agrees says whether a server that lives has the power that was asked for last.
-func (s *tracked) agrees(row cellwire.Server) bool {
+func (t *tracked) agrees(row cellwire.Server) bool {
 	switch row.VMState {
 	case cellwire.VMActive:
-		return s.power != stopped
+		return t.power != stopped
 	case cellwire.VMStopped:
-		return s.power != running
+		return t.power != running
 	}
 	return true
 }

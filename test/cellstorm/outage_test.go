@@ -143,9 +143,9 @@ func TestOutage(t *testing.T) {
 }
 
 // allActive waits until servers are active.
-func (w *deployment) allActive(uuids iter.Seq[string]) {
-	w.T.Helper()
+func (d *deployment) allActive(uuids iter.Seq[string]) {
+	d.T.Helper()
 	for uuid := range uuids {
-		w.Settled("ACTIVE", w.NameOf(uuid))
+		d.Settled("ACTIVE", d.NameOf(uuid))
 	}
 }

@@ -38,15 +38,15 @@ type picture struct {
 }
 
 // look makes a picture. An error names the process that did not answer.
-func (w *deployment) look(ctx context.Context) (*picture, error) {
+func (d *deployment) look(ctx context.Context) (*picture, error) {
 	p := &picture{
-		w: w, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{},
+		w: d, mappings: map[string]apidb.Mapping{}, rows: map[string]map[string]cellwire.Server{},
 		held: map[string]map[string]map[string]int64{}, guests: map[string][]guest{},
 		moves: map[string][]cellwire.Migration{},
 	}
 	var err error
 	var list []apidb.Mapping
-	if err = w.read(ctx, func(db apidb.Store) (err error) {
+	if err = d.read(ctx, func(db apidb.Store) (err error) {
 		if p.builds, err = db.BuildRequests(ctx, "", 0); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (w *deployment) look(ctx context.Context) (*picture, error) {
 	for _, m := range list {
 		p.mappings[m.InstanceUUID] = m
 	}
-	for _, c := range w.cells {
+	for _, c := range d.cells {
 		if p.rows[c.uuid], err = c.all(ctx); err != nil {
 			return nil, err
 		}
@@ -90,8 +90,8 @@ func (w *deployment) look(ctx context.Context) (*picture, error) {
 	if err := p.readPlacement(); err != nil {
 		return nil, err
 	}
-	emulators := w.emulators()
-	for _, h := range w.hosts {
+	emulators := d.emulators()
+	for _, h := range d.hosts {
 		traces, err := h.traces()
 		if err != nil {
 			return nil, err
@@ -258,8 +258,8 @@ func (p *picture) compareHosted(differ func(string, ...any), s cellwire.Server, 
 
 // settled waits until all agree and nothing is under way. If they never do, what differs is an
 // error, with what the logs say of it.
-func (w *deployment) settled() *picture {
-	w.T.Helper()
+func (d *deployment) settled() *picture {
+	d.T.Helper()
 	var p *picture
 	deadline := time.Now().Add(settleTime)
 	tick := time.NewTicker(time.Second)
@@ -267,8 +267,8 @@ func (w *deployment) settled() *picture {
 	for quiet := 0; quiet < 2; <-tick.C { // twice: what is on its way between two of them is in neither
 		var err error
 		var differences []string
-		ctx, cancel := context.WithTimeout(w.T.Context(), 20*time.Second)
-		if p, err = w.look(ctx); err == nil {
+		ctx, cancel := context.WithTimeout(d.T.Context(), 20*time.Second)
+		if p, err = d.look(ctx); err == nil {
 			differences = p.differences()
 		}
 		cancel()
@@ -276,18 +276,18 @@ func (w *deployment) settled() *picture {
 			quiet = 0
 		}
 		if time.Now().After(deadline) {
-			testproc.Checkf(w.T, err, "not all could be asked within %v", settleTime)
-			w.tell(differences)
-			w.T.FailNow()
+			testproc.Checkf(d.T, err, "not all could be asked within %v", settleTime)
+			d.tell(differences)
+			d.T.FailNow()
 		}
 	}
-	for _, h := range w.hosts {
+	for _, h := range d.hosts {
 		if h.sim == nil {
 			continue
 		}
-		for uuid, runs := range h.domains(w.T) {
+		for uuid, runs := range h.domains(d.T) {
 			if g := p.guests[uuid]; len(g) != 1 || g[0].host != h.Host || g[0].runs != runs {
-				w.T.Errorf("%s has a domain of %s (running: %v), and beside it %+v", h.Host, uuid, runs, g)
+				d.T.Errorf("%s has a domain of %s (running: %v), and beside it %+v", h.Host, uuid, runs, g)
 			}
 		}
 	}
@@ -295,42 +295,42 @@ func (w *deployment) settled() *picture {
 }
 
 // tell has it be errors what is wrong, with what the logs say of the first servers.
-func (w *deployment) tell(wrong []string) {
-	w.T.Helper()
+func (d *deployment) tell(wrong []string) {
+	d.T.Helper()
 	told := map[string]bool{}
 	for _, text := range wrong {
-		w.T.Error(text)
+		d.T.Error(text)
 		about := text[:min(36, len(text))]
 		if uuid.Validate(about) == nil && !told[about] && len(told) < 5 {
 			told[about] = true
-			w.T.Logf("of %s the logs say:\n%s", about, w.logged(about))
+			d.T.Logf("of %s the logs say:\n%s", about, d.logged(about))
 		}
 	}
 }
 
 // nothingLeft waits until there is nothing of any server on any host, and in Placement.
-func (w *deployment) nothingLeft() {
-	w.T.Helper()
-	p := w.settled()
+func (d *deployment) nothingLeft() {
+	d.T.Helper()
+	p := d.settled()
 	for uuid, m := range p.mappings {
 		if !m.Queued() {
-			w.T.Errorf("%s is not queued for delete", uuid)
+			d.T.Errorf("%s is not queued for delete", uuid)
 		}
 	}
 	if len(p.held) > 0 || len(p.guests) > 0 {
-		w.T.Errorf("left are allocations %v and guests %v", p.held, p.guests)
+		d.T.Errorf("left are allocations %v and guests %v", p.held, p.guests)
 	}
 	for _, project := range []string{"one", "two", world.Admin.Project} {
-		if i, c, r := w.used(project); i != 0 || c != 0 || r != 0 {
-			w.T.Errorf("%s still uses %d instances, %d cores, %d MiB", project, i, c, r)
+		if i, c, r := d.used(project); i != 0 || c != 0 || r != 0 {
+			d.T.Errorf("%s still uses %d instances, %d cores, %d MiB", project, i, c, r)
 		}
 	}
-	for _, h := range w.hosts {
+	for _, h := range d.hosts {
 		if h.sim == nil {
 			continue
 		}
-		if left := h.domains(w.T); len(left) > 0 {
-			w.T.Errorf("domains are left on %s: %v", h.Host, left)
+		if left := h.domains(d.T); len(left) > 0 {
+			d.T.Errorf("domains are left on %s: %v", h.Host, left)
 		}
 	}
 }

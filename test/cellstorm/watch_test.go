@@ -23,10 +23,10 @@ type watch struct {
 }
 
 // watching starts to watch. moved says how clients may have moved a server until now.
-func (w *deployment) watching(moved func(uuid string) moved) *watch {
-	ctx, stop := context.WithCancel(w.T.Context())
+func (d *deployment) watching(moved func(uuid string) moved) *watch {
+	ctx, stop := context.WithCancel(d.T.Context())
 	o := &watch{
-		w: w, moved: moved, stop: stop, done: make(chan struct{}),
+		w: d, moved: moved, stop: stop, done: make(chan struct{}),
 		where: map[string]string{}, wrong: map[string]bool{},
 	}
 	go func() {
@@ -44,40 +44,40 @@ func (w *deployment) watching(moved func(uuid string) moved) *watch {
 	return o
 }
 
-func (o *watch) look() {
-	o.looks++
+func (w *watch) look() {
+	w.looks++
 	runs := map[string]*host{}
-	for _, h := range o.w.hosts {
+	for _, h := range w.w.hosts {
 		traces, err := h.traces()
 		if err != nil {
-			o.wrong[err.Error()] = true
+			w.wrong[err.Error()] = true
 		}
 		for uuid, g := range traces {
-			o.seen(uuid, h.Host)
+			w.seen(uuid, h.Host)
 			if !g.runs {
 				continue
 			}
-			if other := runs[uuid]; other != nil && o.moved(uuid) != evacuated && other.has(uuid) {
-				o.wrong[fmt.Sprintf("%s runs on %s and on %s", uuid, other.Host, h.Host)] = true
+			if other := runs[uuid]; other != nil && w.moved(uuid) != evacuated && other.has(uuid) {
+				w.wrong[fmt.Sprintf("%s runs on %s and on %s", uuid, other.Host, h.Host)] = true
 			}
 			runs[uuid] = h
 		}
 	}
-	for uuid, all := range o.w.emulators() {
-		if len(all) > 1 && o.moved(uuid) == never {
-			o.wrong[fmt.Sprintf("%s runs more than once: %+v", uuid, all)] = true
+	for uuid, all := range w.w.emulators() {
+		if len(all) > 1 && w.moved(uuid) == never {
+			w.wrong[fmt.Sprintf("%s runs more than once: %+v", uuid, all)] = true
 		}
 		for _, g := range all {
-			o.seen(uuid, g.host)
+			w.seen(uuid, g.host)
 		}
 	}
 }
 
-func (o *watch) seen(uuid, host string) {
-	if was, is := o.where[uuid]; is && was != host && o.moved(uuid) == never {
-		o.wrong[fmt.Sprintf("%s is on %s, and was on %s before", uuid, host, was)] = true
+func (w *watch) seen(uuid, host string) {
+	if was, is := w.where[uuid]; is && was != host && w.moved(uuid) == never {
+		w.wrong[fmt.Sprintf("%s is on %s, and was on %s before", uuid, host, was)] = true
 	}
-	o.where[uuid] = host
+	w.where[uuid] = host
 }
 
 // has looks once more whether a guest runs on a host.
@@ -90,12 +90,12 @@ func (h *host) has(uuid string) bool {
 func unmoved(string) moved { return never }
 
 // judge ends the watch. What was wrong is an error.
-func (o *watch) judge() {
-	o.w.T.Helper()
-	o.stop()
-	<-o.done
-	for text := range o.wrong {
-		o.w.T.Error(text)
+func (w *watch) judge() {
+	w.w.T.Helper()
+	w.stop()
+	<-w.done
+	for text := range w.wrong {
+		w.w.T.Error(text)
 	}
-	o.w.T.Logf("guests of %d servers were seen in %d looks", len(o.where), o.looks)
+	w.w.T.Logf("guests of %d servers were seen in %d looks", len(w.where), w.looks)
 }

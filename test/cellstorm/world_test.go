@@ -147,11 +147,11 @@ var flavors = []flavor{
 }
 
 // read reads the API database: of a file, a copy.
-func (w *deployment) read(ctx context.Context, do func(apidb.Store) error) error {
-	dsn := w.database
+func (d *deployment) read(ctx context.Context, do func(apidb.Store) error) error {
+	dsn := d.database
 	if dsn == "" {
-		dsn = filepath.Join(w.T.TempDir(), "copy.db")
-		if out, code := w.TryManage("db", "backup", dsn); code != 0 {
+		dsn = filepath.Join(d.T.TempDir(), "copy.db")
+		if out, code := d.TryManage("db", "backup", dsn); code != 0 {
 			return errors.New(out)
 		}
 	}
@@ -163,35 +163,35 @@ func (w *deployment) read(ctx context.Context, do func(apidb.Store) error) error
 }
 
 // close ends everything. What went wrong with any process is an error.
-func (w *deployment) close() {
-	for _, p := range slices.Backward(w.processes) {
+func (d *deployment) close() {
+	for _, p := range slices.Backward(d.processes) {
 		p.kill()
 		for _, trouble := range p.troubles() {
-			w.T.Error(trouble)
+			d.T.Error(trouble)
 		}
 	}
-	for _, h := range w.hosts {
+	for _, h := range d.hosts {
 		if h.sim != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			testproc.NoError(w.T, h.sim.Close(ctx))
+			testproc.NoError(d.T, h.sim.Close(ctx))
 			cancel()
 		}
 	}
-	if w.T.Failed() && *keepFiles {
-		kept := w.Dir + ".kept"
-		testproc.NoError(w.T, os.Rename(w.Dir, kept))
-		for _, p := range w.processes {
+	if d.T.Failed() && *keepFiles {
+		kept := d.Dir + ".kept"
+		testproc.NoError(d.T, os.Rename(d.Dir, kept))
+		for _, p := range d.processes {
 			log := strings.Join(p.Lines(), "\n")
-			testproc.NoError(w.T, os.WriteFile(filepath.Join(kept, p.Name()+".log"), []byte(log), 0o600))
+			testproc.NoError(d.T, os.WriteFile(filepath.Join(kept, p.Name()+".log"), []byte(log), 0o600))
 		}
-		w.T.Logf("all files are in %s", kept)
+		d.T.Logf("all files are in %s", kept)
 	}
 }
 
 // logged are the lines of all logs about a server, in the order of time.
-func (w *deployment) logged(uuid string) string {
+func (d *deployment) logged(uuid string) string {
 	var lines []string
-	for _, p := range w.processes {
+	for _, p := range d.processes {
 		for _, line := range p.Lines() {
 			if strings.Contains(line, uuid) {
 				_, at, _ := strings.Cut(line, `"time":"`)
@@ -212,11 +212,11 @@ func try(ctx context.Context, url string, who world.Caller, method, path string,
 }
 
 // boot makes a server and returns its uuid.
-func (w *deployment) boot(who world.Caller, name, flavor string, extra record) string {
-	w.T.Helper()
+func (d *deployment) boot(who world.Caller, name, flavor string, extra record) string {
+	d.T.Helper()
 	more := record{"flavorRef": flavor}
 	maps.Copy(more, extra)
-	return w.Accepted(w.Post(who, name, more), name)
+	return d.Accepted(d.Post(who, name, more), name)
 }
 
 // shown is a server of a list.
@@ -227,14 +227,14 @@ type shown struct {
 }
 
 // list lists the servers of a project, or of all as an administrator.
-func (w *deployment) list(who world.Caller) map[string]shown {
-	w.T.Helper()
+func (d *deployment) list(who world.Caller) map[string]shown {
+	d.T.Helper()
 	path := "/servers/detail"
 	if who == world.Admin {
 		path += "?all_tenants=1"
 	}
 	var body struct{ Servers []shown }
-	w.Get(who, "2.69", path).Is(w.T, 200).Into(w.T, &body)
+	d.Get(who, "2.69", path).Is(d.T, 200).Into(d.T, &body)
 	out := map[string]shown{}
 	for _, s := range body.Servers {
 		out[s.ID] = s
@@ -243,22 +243,22 @@ func (w *deployment) list(who world.Caller) map[string]shown {
 }
 
 // show shows one.
-func (w *deployment) show(who world.Caller, uuid string) shown {
-	w.T.Helper()
+func (d *deployment) show(who world.Caller, uuid string) shown {
+	d.T.Helper()
 	var body struct{ Server shown }
-	w.Get(who, "2.69", "/servers/"+uuid).Is(w.T, 200).Into(w.T, &body)
+	d.Get(who, "2.69", "/servers/"+uuid).Is(d.T, 200).Into(d.T, &body)
 	return body.Server
 }
 
 // used is what counts for a project.
-func (w *deployment) used(project string) (instances, cores, ram int) {
-	w.T.Helper()
+func (d *deployment) used(project string) (instances, cores, ram int) {
+	d.T.Helper()
 	var body struct {
 		Limits struct {
 			Absolute struct{ TotalInstancesUsed, TotalCoresUsed, TotalRAMUsed int }
 		}
 	}
-	w.Get(world.AdminOf(project), "2.69", "/limits").Is(w.T, 200).Into(w.T, &body)
+	d.Get(world.AdminOf(project), "2.69", "/limits").Is(d.T, 200).Into(d.T, &body)
 	u := body.Limits.Absolute
 	return u.TotalInstancesUsed, u.TotalCoresUsed, u.TotalRAMUsed
 }

@@ -53,8 +53,8 @@ var allPooled = struct {
 type Tests struct{ *testing.M }
 
 // Run runs the tests, and closes what is kept.
-func (m Tests) Run() int {
-	code := m.M.Run()
+func (t Tests) Run() int {
+	code := t.M.Run()
 	allPooled.mu.Lock()
 	defer allPooled.mu.Unlock()
 	for p := range allPooled.all {
@@ -64,22 +64,22 @@ func (m Tests) Run() int {
 }
 
 // connect returns the connection, and what to call when it is not needed any more.
-func (d *pooled) connect(srv *instance) (db *sql.DB, done func(), err error) {
+func (p *pooled) connect(srv *instance) (db *sql.DB, done func(), err error) {
 	bubble := inBubble()
-	if d.db != nil && !bubble {
-		return d.db, func() {}, nil
+	if p.db != nil && !bubble {
+		return p.db, func() {}, nil
 	}
-	if db, err = srv.kind.open(srv, d.name); err != nil {
+	if db, err = srv.kind.open(srv, p.name); err != nil {
 		return nil, nil, err
 	}
 	db.SetMaxOpenConns(1) // settings are those of a connection
 	if bubble {
 		return db, func() { _ = db.Close() }, nil // that is done with it
 	}
-	d.db = db
+	p.db = db
 	allPooled.mu.Lock()
 	defer allPooled.mu.Unlock()
-	allPooled.all[d] = true
+	allPooled.all[p] = true
 	return db, func() {}, nil
 }
 
@@ -88,14 +88,14 @@ func (d *pooled) connect(srv *instance) (db *sql.DB, done func(), err error) {
 func inBubble() bool { return time.Now().Year() < 2020 }
 
 // drop ends a database.
-func (d *pooled) drop(ctx context.Context, srv *instance) error {
-	if d.db != nil {
+func (p *pooled) drop(ctx context.Context, srv *instance) error {
+	if p.db != nil {
 		allPooled.mu.Lock()
-		delete(allPooled.all, d)
+		delete(allPooled.all, p)
 		allPooled.mu.Unlock()
-		_ = d.db.Close() // that is done with it
+		_ = p.db.Close() // that is done with it
 	}
-	return srv.statements(ctx, srv.kind.drop(d.name)...)
+	return srv.statements(ctx, srv.kind.drop(p.name)...)
 }
 
 // database is one as fill leaves it, which the test has until it ends.

@@ -58,27 +58,27 @@ func NewTemplates[C io.Closer](open func(dsn, name string) (C, error)) func(name
 }
 
 // Fresh makes a database as [Fresh] does, which is as the template.
-func (m *Template) Fresh(t testing.TB) string {
+func (tm *Template) Fresh(t testing.TB) string {
 	t.Helper()
 	engine := Engine(t)
-	for _, p := range m.pools {
+	for _, p := range tm.pools {
 		if strings.EqualFold(p.of.kind.String(), engine) {
-			return p.database(t, m.fill)
+			return p.database(t, tm.fill)
 		}
 	}
 	dsn := Fresh(t)
-	testproc.Checkf(t, m.Copy(dsn), "copying the template of a database")
+	testproc.Checkf(t, tm.Copy(dsn), "copying the template of a database")
 	return dsn
 }
 
 // Copy makes the file of a DSN or a path, which does not exist. It does nothing for databases of
 // servers.
-func (m *Template) Copy(dsn string) error {
+func (tm *Template) Copy(dsn string) error {
 	path := strings.TrimPrefix(dsn, "sqlite://")
 	if strings.Contains(path, "://") {
 		return nil
 	}
-	content, err := m.file()
+	content, err := tm.file()
 	if err != nil {
 		return err
 	}

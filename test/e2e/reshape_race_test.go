@@ -159,10 +159,10 @@ func (c *watchedClient) Apply(ctx context.Context, root string, plan reportclien
 // inProcess is a driver as the tracker sees one through a plugin.
 type inProcess struct{ *fake.Driver }
 
-func (d inProcess) UpdateProviderTree(
+func (i inProcess) UpdateProviderTree(
 	ctx context.Context, tree *providertree.Tree, node string, given providertree.Allocations,
 ) (*providertree.Tree, providertree.Allocations, error) {
-	after, err := d.Driver.UpdateProviderTree(ctx, tree, node, given)
+	after, err := i.Driver.UpdateProviderTree(ctx, tree, node, given)
 	return tree, after, err
 }
 
@@ -208,31 +208,31 @@ type resources struct {
 }
 
 // actOut acts until a shared budget is used up.
-func (s *claimingClient) actOut(budget *atomic.Int64) {
-	for budget.Add(-1) >= 0 && s.broken == nil {
-		s.act()
+func (c *claimingClient) actOut(budget *atomic.Int64) {
+	for budget.Add(-1) >= 0 && c.broken == nil {
+		c.act()
 	}
 }
 
 // act claims for a consumer that holds nothing, and frees what another holds or makes it more.
-func (s *claimingClient) act() {
-	consumer := s.consumers[s.rand.IntN(len(s.consumers))]
-	holds := s.holds[consumer]
+func (c *claimingClient) act() {
+	consumer := c.consumers[c.rand.IntN(len(c.consumers))]
+	holds := c.holds[consumer]
 	switch {
 	case holds == 0:
 		body := allocation{Allocations: map[string]resources{}, Project: "p", User: "u"}
 		for _, class := range []string{"VGPU", "VCPU"} {
-			at := s.places[class][s.rand.IntN(len(s.places[class]))]
+			at := c.places[class][c.rand.IntN(len(c.places[class]))]
 			if body.Allocations[at].Resources == nil {
 				body.Allocations[at] = resources{map[string]int64{}}
 			}
 			body.Allocations[at].Resources[class] = 1
 		}
-		status := s.send(http.MethodPut, consumer, body, nil)
-		s.note(status, func() { s.holds[consumer] = 1; s.claims++ })
-	case s.rand.IntN(3) == 0 && holds < 3: // one more, wherever it is now
+		status := c.send(http.MethodPut, consumer, body, nil)
+		c.note(status, func() { c.holds[consumer] = 1; c.claims++ })
+	case c.rand.IntN(3) == 0 && holds < 3: // one more, wherever it is now
 		var body allocation
-		s.send(http.MethodGet, consumer, nil, &body)
+		c.send(http.MethodGet, consumer, nil, &body)
 		grown := map[string]bool{}
 		for _, a := range body.Allocations {
 			for class := range a.Resources {
@@ -242,71 +242,71 @@ func (s *claimingClient) act() {
 				}
 			}
 		}
-		status := s.send(http.MethodPut, consumer, body, nil)
-		s.note(status, func() { s.holds[consumer]++; s.claims++ })
+		status := c.send(http.MethodPut, consumer, body, nil)
+		c.note(status, func() { c.holds[consumer]++; c.claims++ })
 	default:
-		status := s.send(http.MethodDelete, consumer, nil, nil)
+		status := c.send(http.MethodDelete, consumer, nil, nil)
 		if status != http.StatusNoContent && status != http.StatusConflict {
-			s.broken = errors.Join(s.broken,
+			c.broken = errors.Join(c.broken,
 				fmt.Errorf("%s holds %d, and freeing it is answered with %d", consumer, holds, status))
 		}
-		s.note(status, func() { delete(s.holds, consumer); s.frees++ })
+		c.note(status, func() { delete(c.holds, consumer); c.frees++ })
 	}
 }
 
 // note records the outcome of a write. Lack of capacity, a missing inventory and a write of another
 // client are no errors.
-func (s *claimingClient) note(status int, then func()) {
+func (c *claimingClient) note(status int, then func()) {
 	switch status {
 	case http.StatusNoContent:
 		then()
 	case http.StatusConflict, http.StatusBadRequest:
-		s.refused++
+		c.refused++
 	default:
-		s.broken = errors.Join(s.broken, fmt.Errorf("a write is answered with %d", status))
+		c.broken = errors.Join(c.broken, fmt.Errorf("a write is answered with %d", status))
 	}
 }
 
 // send makes a request about a consumer's allocations, and returns the status, or 0 if something is
 // broken.
-func (s *claimingClient) send(method, consumer string, body, answer any) int {
+func (c *claimingClient) send(method, consumer string, body, answer any) int {
 	var payload io.Reader = http.NoBody
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			s.broken = errors.Join(s.broken, err)
+			c.broken = errors.Join(c.broken, err)
 			return 0
 		}
 		payload = bytes.NewReader(b)
 	}
-	return s.request(method, "/allocations/"+consumer, payload, answer)
+	return c.request(method, "/allocations/"+consumer, payload, answer)
 }
 
-func (s *claimingClient) request(method, path string, payload io.Reader, answer any) int {
+func (c *claimingClient) request(method, path string, payload io.Reader, answer any) int {
 	req, err := http.NewRequestWithContext(context.Background(), method, "http://placement"+path, payload)
 	if err != nil {
-		s.broken = errors.Join(s.broken, err)
+		c.broken = errors.Join(c.broken, err)
 		return 0
 	}
 	req.Header.Set("OpenStack-API-Version", "placement 1.37")
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := s.client.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
-		s.broken = errors.Join(s.broken, err)
+		c.broken = errors.Join(c.broken, err)
 		return 0
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if answer != nil {
-		s.broken = errors.Join(s.broken, json.NewDecoder(resp.Body).Decode(answer))
+		c.broken = errors.Join(c.broken, json.NewDecoder(resp.Body).Decode(answer))
 	}
 	return resp.StatusCode
 }
 
 // compare looks at each consumer, and adds what it holds to used.
-func (s *claimingClient) compare(used map[string]int64) {
-	for _, consumer := range s.consumers {
+func (c *claimingClient) compare(used map[string]int64) {
+	for _, consumer := range c.consumers {
 		var got allocation
-		s.send(http.MethodGet, consumer, nil, &got)
+		c.send(http.MethodGet, consumer, nil, &got)
 		sums := map[string]int64{}
 		for provider, a := range got.Allocations {
 			for class, n := range a.Resources {
@@ -314,10 +314,10 @@ func (s *claimingClient) compare(used map[string]int64) {
 				used[provider+" "+class] += n
 			}
 		}
-		for class := range s.places {
-			if sums[class] != s.holds[consumer] {
-				s.broken = errors.Join(s.broken,
-					fmt.Errorf("%s holds %d of %s, must hold %d", consumer, sums[class], class, s.holds[consumer]))
+		for class := range c.places {
+			if sums[class] != c.holds[consumer] {
+				c.broken = errors.Join(c.broken,
+					fmt.Errorf("%s holds %d of %s, must hold %d", consumer, sums[class], class, c.holds[consumer]))
 			}
 		}
 	}

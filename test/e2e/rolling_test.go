@@ -204,9 +204,9 @@ type balanced struct {
 
 func newAnswer() *balanced { return &balanced{header: http.Header{}, status: http.StatusOK} }
 
-func (a *balanced) Header() http.Header         { return a.header }
-func (a *balanced) WriteHeader(status int)      { a.status = status }
-func (a *balanced) Write(b []byte) (int, error) { return a.body.Write(b) }
+func (bl *balanced) Header() http.Header         { return bl.header }
+func (bl *balanced) WriteHeader(status int)      { bl.status = status }
+func (bl *balanced) Write(b []byte) (int, error) { return bl.body.Write(b) }
 
 // round makes a host with a claim on it, and compares what other requests show.
 func (w *writer) round(ctx context.Context) error {

@@ -278,9 +278,9 @@ type erring struct {
 	err error
 }
 
-func (c *erring) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
-	c.err = c.Client.Apply(ctx, root, plan)
-	return c.err
+func (e *erring) Apply(ctx context.Context, root string, plan reportclient.Plan) error {
+	e.err = e.Client.Apply(ctx, root, plan)
+	return e.err
 }
 
 // asService gives the role service to the requests for a Placement without authentication.

@@ -53,7 +53,7 @@ type result struct {
 	failed  []string                 // top-level tests
 }
 
-func (p *result) short() string { return strings.TrimPrefix(p.Name, module) }
+func (r *result) short() string { return strings.TrimPrefix(r.Name, module) }
 
 func (r *results) add(out io.Writer, e event) {
 	if e.Action == "build-output" {
@@ -99,30 +99,30 @@ func (r *results) add(out io.Writer, e event) {
 }
 
 // ended takes the end of a test.
-func (p *result) ended(test, action string, topLevel bool) {
+func (r *result) ended(test, action string, topLevel bool) {
 	if topLevel && action != "skip" {
-		p.Tests++
+		r.Tests++
 	}
 	text := ""
-	if b := p.output[test]; b != nil {
+	if b := r.output[test]; b != nil {
 		text = b.String()
 	}
 	if _, why, found := strings.Cut(text, testproc.NotTested); found && action != "pass" {
-		p.NotRun[test], _, _ = strings.Cut(why, "\n")
+		r.NotRun[test], _, _ = strings.Cut(why, "\n")
 	}
 	if action == "skip" && strings.Contains(text, testproc.DrawnElsewhere) {
-		p.Left = append(p.Left, test)
+		r.Left = append(r.Left, test)
 	}
 	switch {
 	case action != "fail":
-		delete(p.output, test)
+		delete(r.output, test)
 	default:
-		if p.Said == nil {
-			p.Said = map[string]string{}
+		if r.Said == nil {
+			r.Said = map[string]string{}
 		}
-		p.Said[test] = said(text)
+		r.Said[test] = said(text)
 		if topLevel {
-			p.failed = append(p.failed, test)
+			r.failed = append(r.failed, test)
 		}
 	}
 }
@@ -161,21 +161,21 @@ func said(text string) string {
 
 // print prints the line of a package, after the output of tests that failed, or had not ended when
 // the package did.
-func (p *result) print(out io.Writer, action string) {
+func (r *result) print(out io.Writer, action string) {
 	switch {
-	case action == "skip" || action == "pass" && p.Tests == 0: // no tests, or none that was selected
-	case p.Passed:
-		fmt.Fprintf(out, "ok    %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
+	case action == "skip" || action == "pass" && r.Tests == 0: // no tests, or none that was selected
+	case r.Passed:
+		fmt.Fprintf(out, "ok    %-42s %7.1fs %5d tests\n", r.short(), r.Seconds, r.Tests)
 	default:
-		own := p.output[""]
-		delete(p.output, "")
-		for _, test := range sortedKeys(p.output) {
-			writeLines(out, p.output[test])
+		own := r.output[""]
+		delete(r.output, "")
+		for _, test := range sortedKeys(r.output) {
+			writeLines(out, r.output[test])
 		}
 		if own != nil { // a panic, or what TestMain prints
 			writeLines(out, own)
 		}
-		fmt.Fprintf(out, "FAIL  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
+		fmt.Fprintf(out, "FAIL  %-42s %7.1fs %5d tests\n", r.short(), r.Seconds, r.Tests)
 	}
 }
 
@@ -211,19 +211,19 @@ func writeLines(out io.Writer, text *bytes.Buffer) {
 }
 
 // onlyFlaky returns the tests that failed, if all of them are marked as flaky.
-func (p *result) onlyFlaky() []string {
-	for _, test := range p.failed {
-		if !bytes.Contains(p.output[test].Bytes(), []byte(testproc.FlakyTest)) {
+func (r *result) onlyFlaky() []string {
+	for _, test := range r.failed {
+		if !bytes.Contains(r.output[test].Bytes(), []byte(testproc.FlakyTest)) {
 			return nil
 		}
 	}
-	return p.failed
+	return r.failed
 }
 
 // repeat takes the result of the second run of the flaky tests.
-func (p *result) repeat(second *results) {
-	if second.passed() && len(second.Packages) == 1 && second.Packages[0].Tests == len(p.failed) {
-		p.Passed, p.Flaky = true, p.failed
+func (r *result) repeat(second *results) {
+	if second.passed() && len(second.Packages) == 1 && second.Packages[0].Tests == len(r.failed) {
+		r.Passed, r.Flaky = true, r.failed
 	}
 }
 

@@ -14,30 +14,30 @@ import (
 
 // actions are the calls of one method and one path that differ in the only member of their bodies,
 // as one operation: OpenAPI has one for each method of a path.
-func (a reference) actions(calls []apidoc.Call) object {
+func (rf reference) actions(calls []apidoc.Call) object {
 	first := &calls[0]
-	from, to := a.bound(first.Versions)
+	from, to := rf.bound(first.Versions)
 	var names []string
 	var policies []apidoc.Policy
 	var failures []apidoc.Failure
 	var bodies []any
 	for i := range calls {
 		c := &calls[i]
-		lowest, highest := a.bound(c.Versions)
+		lowest, highest := rf.bound(c.Versions)
 		from, to = min(from, lowest), max(to, highest)
 		names, policies, failures = append(names, c.Action), append(policies, c.Policies...),
 			append(failures, c.Failures...)
-		body := a.ofAction(c, c.Body, lowest, highest)
+		body := rf.ofAction(c, c.Body, lowest, highest)
 		body["title"], body["description"] = c.Action, strings.Join(append([]string{c.Summary}, c.Notes...), "\n\n")
 		bodies = append(bodies, body)
 	}
 	operation := object{
 		"operationId": operationID(first), "tags": []any{first.Group},
 		"summary":     "Does one of the actions " + strings.Join(names, ", "),
-		"x-openstack": object{"min-ver": a.version(from), "max-ver": a.version(to)},
+		"x-openstack": object{"min-ver": rf.version(from), "max-ver": rf.version(to)},
 		"parameters":  []any{microversion},
 		"requestBody": object{"required": true, "content": content(byAction(bodies))},
-		"responses":   a.answersOfActions(calls, failures),
+		"responses":   rf.answersOfActions(calls, failures),
 	}
 	addPolicies(operation, policies)
 	return operation
@@ -48,21 +48,21 @@ func byAction(all []any) object {
 }
 
 // ofAction is the schema of a body of an action, with the microversions that have it.
-func (a reference) ofAction(c *apidoc.Call, body apidoc.Body, from, to int) object {
-	schema := maps.Clone(a.anyOf(a.spans(body, from, to), from, to))
+func (rf reference) ofAction(c *apidoc.Call, body apidoc.Body, from, to int) object {
+	schema := maps.Clone(rf.anyOf(rf.spans(body, from, to), from, to))
 	x, _ := schema["x-openstack"].(object)
 	x = maps.Clone(x)
 	if x == nil {
 		x = object{}
 	}
-	x["action-name"], x["min-ver"], x["max-ver"] = c.Action, a.version(from), a.version(to)
+	x["action-name"], x["min-ver"], x["max-ver"] = c.Action, rf.version(from), rf.version(to)
 	schema["x-openstack"] = x
 	return schema
 }
 
 // answersOfActions are the answers of all calls: x-openstack-actions says which of them have a
 // status, and when.
-func (a reference) answersOfActions(calls []apidoc.Call, failures []apidoc.Failure) object {
+func (rf reference) answersOfActions(calls []apidoc.Call, failures []apidoc.Failure) object {
 	type answers struct {
 		texts         []string
 		which, bodies []any
@@ -70,9 +70,9 @@ func (a reference) answersOfActions(calls []apidoc.Call, failures []apidoc.Failu
 	found := map[int]*answers{}
 	for i := range calls {
 		c := &calls[i]
-		from, to := a.bound(c.Versions)
+		from, to := rf.bound(c.Versions)
 		for _, answer := range c.Answers {
-			first, last := a.bound(answer.Versions)
+			first, last := rf.bound(answer.Versions)
 			first, last = max(first, from), min(last, to)
 			all := found[answer.Status]
 			if all == nil {
@@ -81,13 +81,13 @@ func (a reference) answersOfActions(calls []apidoc.Call, failures []apidoc.Failu
 			}
 			all.texts = append(all.texts, c.Action+": "+answer.Text)
 			all.which = append(all.which,
-				object{"action-name": c.Action, "min-ver": a.version(first), "max-ver": a.version(last)})
+				object{"action-name": c.Action, "min-ver": rf.version(first), "max-ver": rf.version(last)})
 			if answer.Body != nil {
-				all.bodies = append(all.bodies, a.ofAction(c, answer.Body, first, last))
+				all.bodies = append(all.bodies, rf.ofAction(c, answer.Body, first, last))
 			}
 		}
 	}
-	responses := a.refusals(failures)
+	responses := rf.refusals(failures)
 	for status, all := range found {
 		response := object{"description": strings.Join(all.texts, " "), "x-openstack-actions": all.which}
 		if len(all.bodies) > 0 {
@@ -99,12 +99,12 @@ func (a reference) answersOfActions(calls []apidoc.Call, failures []apidoc.Failu
 }
 
 // refusals are the errors of a call, and those that every call can have.
-func (a reference) refusals(failures []apidoc.Failure) object {
+func (rf reference) refusals(failures []apidoc.Failure) object {
 	all := object{}
 	for _, status := range statuses(failures) {
-		all[strconv.Itoa(status)] = failed(status, slices.Concat(failures, a.Failures))
+		all[strconv.Itoa(status)] = failed(status, slices.Concat(failures, rf.Failures))
 	}
-	for _, status := range statuses(a.Failures) {
+	for _, status := range statuses(rf.Failures) {
 		if name := strconv.Itoa(status); all[name] == nil {
 			all[name] = object{"$ref": "#/components/responses/Error" + name}
 		}

@@ -42,18 +42,18 @@ func Markdown(of *apidoc.API) []byte {
 	return []byte(b.String())
 }
 
-func (a reference) history(b *strings.Builder) {
-	if slices.ContainsFunc(a.History, func(s apidoc.Step) bool { return s.Here != "" }) {
+func (rf reference) history(b *strings.Builder) {
+	if slices.ContainsFunc(rf.History, func(s apidoc.Step) bool { return s.Here != "" }) {
 		b.WriteString("\n## Microversions\n\n| microversion | what it brought in OpenStack | what of it is here |\n" +
 			"|---|---|---|\n")
-		for i, s := range a.History {
-			fmt.Fprintf(b, "| %s | %s | %s |\n", a.version(a.Min+i), cell(s.What), cell(s.Here))
+		for i, s := range rf.History {
+			fmt.Fprintf(b, "| %s | %s | %s |\n", rf.version(rf.Min+i), cell(s.What), cell(s.Here))
 		}
 		return
 	}
 	b.WriteString("\n## Microversions\n\n| microversion | what it brought |\n|---|---|\n")
-	for i, s := range a.History {
-		fmt.Fprintf(b, "| %s | %s |\n", a.version(a.Min+i), cell(s.What))
+	for i, s := range rf.History {
+		fmt.Fprintf(b, "| %s | %s |\n", rf.version(rf.Min+i), cell(s.What))
 	}
 }
 
@@ -66,18 +66,18 @@ func heading(c *apidoc.Call) string {
 }
 
 // versionsOf are the microversions of a call.
-func (a reference) versionsOf(c *apidoc.Call) string {
+func (rf reference) versionsOf(c *apidoc.Call) string {
 	if c.Unversioned {
 		return "none"
 	}
-	from, to := a.bound(c.Versions)
-	return a.between(from, to, a.Min, a.Max, "all")
+	from, to := rf.bound(c.Versions)
+	return rf.between(from, to, rf.Min, rf.Max, "all")
 }
 
-func (a reference) call(b *strings.Builder, c *apidoc.Call) {
-	from, to := a.bound(c.Versions)
+func (rf reference) call(b *strings.Builder, c *apidoc.Call) {
+	from, to := rf.bound(c.Versions)
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", heading(c), strings.TrimSuffix(c.Summary, "."))
-	fmt.Fprintf(b, "- Microversions: %s\n", a.versionsOf(c))
+	fmt.Fprintf(b, "- Microversions: %s\n", rf.versionsOf(c))
 	if c.Open {
 		b.WriteString("- For everybody, without a token\n")
 	}
@@ -94,46 +94,46 @@ func (a reference) call(b *strings.Builder, c *apidoc.Call) {
 	for _, note := range c.Notes {
 		fmt.Fprintf(b, "\n%s\n", note)
 	}
-	a.query(b, c)
+	rf.query(b, c)
 	if c.Body != nil {
 		b.WriteString("\nBody:\n\n")
-		a.body(b, c.Body, from, to)
+		rf.body(b, c.Body, from, to)
 	}
 	if len(c.Answers) > 0 {
 		b.WriteString("\nAnswers:\n\n")
 	}
 	for _, answer := range c.Answers {
-		first, last := a.bound(answer.Versions)
+		first, last := rf.bound(answer.Versions)
 		first, last = max(first, from), min(last, to)
 		fmt.Fprintf(b, "- **%d**", answer.Status)
-		if v := a.between(first, last, from, to, ""); v != "" {
+		if v := rf.between(first, last, from, to, ""); v != "" {
 			fmt.Fprintf(b, " (%s)", v)
 		}
 		fmt.Fprintf(b, ": %s\n", answer.Text)
 	}
 	for _, answer := range c.Answers {
 		if answer.Body != nil {
-			first, last := a.bound(answer.Versions)
+			first, last := rf.bound(answer.Versions)
 			fmt.Fprintf(b, "\nBody of %d:\n\n", answer.Status)
-			a.body(b, answer.Body, max(first, from), min(last, to))
+			rf.body(b, answer.Body, max(first, from), min(last, to))
 		}
 	}
 	if len(c.Failures) > 0 {
 		b.WriteString("\nErrors:\n\n")
-		a.failures(b, c.Failures)
+		rf.failures(b, c.Failures)
 	}
 }
 
 // query writes the parameters of a call.
-func (a reference) query(b *strings.Builder, c *apidoc.Call) {
+func (rf reference) query(b *strings.Builder, c *apidoc.Call) {
 	if len(c.Query) == 0 {
 		return
 	}
-	from, to := a.bound(c.Versions)
+	from, to := rf.bound(c.Versions)
 	b.WriteString("\nQuery:\n\n| parameter | microversions | value | meaning |\n|---|---|---|---|\n")
 	for i := range c.Query {
 		p := &c.Query[i]
-		first, last := a.bound(p.Versions)
+		first, last := rf.bound(p.Versions)
 		name := "`" + p.Name + "`"
 		if p.Required {
 			name += " (required)"
@@ -142,17 +142,17 @@ func (a reference) query(b *strings.Builder, c *apidoc.Call) {
 		if p.Repeated > 0 {
 			text += " Can be repeated"
 			if p.Repeated > first {
-				text += " from " + a.version(p.Repeated) + " on"
+				text += " from " + rf.version(p.Repeated) + " on"
 			}
 			text += "."
 		}
 		for _, s := range p.Suffixes {
-			first, last := a.bound(s.Versions)
+			first, last := rf.bound(s.Versions)
 			text += fmt.Sprintf(" %s: can have the suffix of a group, `%s`.",
-				strings.ToUpper(a.between(first, last, a.Min, a.Max, "all")[:1])+
-					a.between(first, last, a.Min, a.Max, "all")[1:], s.Pattern)
+				strings.ToUpper(rf.between(first, last, rf.Min, rf.Max, "all")[:1])+
+					rf.between(first, last, rf.Min, rf.Max, "all")[1:], s.Pattern)
 		}
-		versions := a.between(first, last, from, to, "all")
+		versions := rf.between(first, last, from, to, "all")
 		if p.Extension != "" {
 			versions += ", extension `" + p.Extension + "`"
 		}
@@ -162,15 +162,15 @@ func (a reference) query(b *strings.Builder, c *apidoc.Call) {
 	if c.Ignores == nil {
 		return
 	}
-	first, last := a.bound(*c.Ignores)
+	first, last := rf.bound(*c.Ignores)
 	b.WriteString("\nOther parameters are ignored")
-	if v := a.between(first, last, from, to, ""); v != "" {
+	if v := rf.between(first, last, from, to, ""); v != "" {
 		fmt.Fprintf(b, " %s, and refused with 400 at other microversions", v)
 	}
 	b.WriteString(".\n")
 }
 
-func (a reference) failures(b *strings.Builder, all []apidoc.Failure) {
+func (rf reference) failures(b *strings.Builder, all []apidoc.Failure) {
 	b.WriteString("| status | code | reason |\n|---|---|---|\n")
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(f, g apidoc.Failure) int { return f.Status - g.Status })
@@ -184,18 +184,18 @@ func (a reference) failures(b *strings.Builder, all []apidoc.Failure) {
 }
 
 // between is a range of microversions within another one; all if it is the whole of it.
-func (a reference) between(from, to, lowest, highest int, all string) string {
+func (rf reference) between(from, to, lowest, highest int, all string) string {
 	switch {
 	case from <= lowest && to >= highest:
 		return all
 	case from == to:
-		return "only " + a.version(from)
+		return "only " + rf.version(from)
 	case to >= highest:
-		return "from " + a.version(from)
+		return "from " + rf.version(from)
 	case from <= lowest:
-		return "until " + a.version(to)
+		return "until " + rf.version(to)
 	}
-	return a.version(from) + " to " + a.version(to)
+	return rf.version(from) + " to " + rf.version(to)
 }
 
 // cell is text in a cell of a table.

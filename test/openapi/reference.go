@@ -20,8 +20,8 @@ type span struct {
 }
 
 // bound is the range of a call within the API.
-func (a reference) bound(v apidoc.Versions) (from, to int) {
-	from, to = max(v.Since, a.Min), a.Max
+func (rf reference) bound(v apidoc.Versions) (from, to int) {
+	from, to = max(v.Since, rf.Min), rf.Max
 	if v.Until > 0 {
 		to = min(to, v.Until)
 	}
@@ -29,7 +29,7 @@ func (a reference) bound(v apidoc.Versions) (from, to int) {
 }
 
 // spans evaluates a body at all microversions of a range, and joins equal neighbors.
-func (a reference) spans(b apidoc.Body, from, to int) []span {
+func (rf reference) spans(b apidoc.Body, from, to int) []span {
 	var all []span
 	last := ""
 	for v := from; v <= to; v++ {
@@ -54,4 +54,4 @@ func (a reference) spans(b apidoc.Body, from, to int) []span {
 }
 
 // version is a microversion as clients write it.
-func (a reference) version(minor int) string { return fmt.Sprintf("%d.%d", a.Major, minor) }
+func (rf reference) version(minor int) string { return fmt.Sprintf("%d.%d", rf.Major, minor) }

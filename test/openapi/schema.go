@@ -22,14 +22,14 @@ type line struct {
 }
 
 // body writes the members of a body as a table, with the microversions of each.
-func (a reference) body(b *strings.Builder, body apidoc.Body, from, to int) {
+func (rf reference) body(b *strings.Builder, body apidoc.Body, from, to int) {
 	type row struct {
 		line
 		spans [][2]int
 	}
 	var rows []*row
-	for _, s := range a.spans(body, from, to) {
-		for _, l := range a.lines("", s.schema, true) {
+	for _, s := range rf.spans(body, from, to) {
+		for _, l := range rf.lines("", s.schema, true) {
 			at := slices.IndexFunc(rows, func(r *row) bool { return r.line == l })
 			if at < 0 {
 				// A member goes next to those of its object.
@@ -55,7 +55,7 @@ func (a reference) body(b *strings.Builder, body apidoc.Body, from, to int) {
 	for _, r := range rows {
 		var versions []string
 		for _, s := range r.spans {
-			versions = append(versions, a.between(s[0], s[1], from, to, "all"))
+			versions = append(versions, rf.between(s[0], s[1], from, to, "all"))
 		}
 		text := r.text
 		if r.required {
@@ -78,7 +78,7 @@ func parent(path string) string {
 }
 
 // lines are the members of a schema and of what is in it, the ones with few levels first.
-func (a reference) lines(path string, schema object, required bool) []line {
+func (rf reference) lines(path string, schema object, required bool) []line {
 	kind, text := shown(schema)
 	var all []line
 	if path != "" || schema["properties"] == nil {
@@ -93,22 +93,22 @@ func (a reference) lines(path string, schema object, required bool) []line {
 	members, _ := schema["properties"].(object)
 	needed, _ := schema["required"].([]string)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		all = append(all, a.lines(join(name), members[name].(object), slices.Contains(needed, name))...)
+		all = append(all, rf.lines(join(name), members[name].(object), slices.Contains(needed, name))...)
 	}
 	patterns, _ := schema["patternProperties"].(object)
 	for _, pattern := range slices.Sorted(maps.Keys(patterns)) {
-		name := a.Keys[pattern]
+		name := rf.Keys[pattern]
 		if name == "" {
 			name = "NAME"
 		}
-		all = append(all, a.lines(join("{"+name+"}"), patterns[pattern].(object), false)...)
+		all = append(all, rf.lines(join("{"+name+"}"), patterns[pattern].(object), false)...)
 	}
 	if items, is := schema["items"].(object); is && hasMembers(items) {
-		inner := a.lines(path+"[]", items, false)
+		inner := rf.lines(path+"[]", items, false)
 		all = append(all, inner[1:]...)
 	}
 	for _, one := range alternatives(schema) {
-		if inner := a.lines(path, one, false); hasMembers(one) {
+		if inner := rf.lines(path, one, false); hasMembers(one) {
 			all = append(all, slices.DeleteFunc(inner, func(l line) bool { return l.path == path })...)
 		}
 	}

@@ -112,13 +112,13 @@ func pathParameters(path string) []any {
 }
 
 // ranged is x-openstack for a range; nil if that is all of the API's or the call's range.
-func (a reference) ranged(from, to, callFrom, callTo int) object {
+func (rf reference) ranged(from, to, callFrom, callTo int) object {
 	x := object{}
 	if from > callFrom {
-		x["min-ver"] = a.version(from)
+		x["min-ver"] = rf.version(from)
 	}
 	if to < callTo {
-		x["max-ver"] = a.version(to)
+		x["max-ver"] = rf.version(to)
 	}
 	if len(x) == 0 {
 		return nil
@@ -126,15 +126,15 @@ func (a reference) ranged(from, to, callFrom, callTo int) object {
 	return x
 }
 
-func (a reference) operation(c *apidoc.Call) object {
-	from, to := a.bound(c.Versions)
+func (rf reference) operation(c *apidoc.Call) object {
+	from, to := rf.bound(c.Versions)
 	operation := object{
 		"operationId": operationID(c),
 		"summary":     c.Summary, "tags": []any{c.Group},
-		"responses": a.responses(c, from, to),
+		"responses": rf.responses(c, from, to),
 	}
 	if !c.Unversioned {
-		operation["x-openstack"] = object{"min-ver": a.version(from), "max-ver": a.version(to)}
+		operation["x-openstack"] = object{"min-ver": rf.version(from), "max-ver": rf.version(to)}
 	}
 	addPolicies(operation, c.Policies)
 	if len(c.Notes) > 0 {
@@ -148,17 +148,17 @@ func (a reference) operation(c *apidoc.Call) object {
 		parameters = append(parameters, microversion)
 	}
 	if c.Ignores != nil {
-		first, last := a.bound(*c.Ignores)
-		operation["x-openstack-ignores-parameters"] = object{"min-ver": a.version(first), "max-ver": a.version(last)}
+		first, last := rf.bound(*c.Ignores)
+		operation["x-openstack-ignores-parameters"] = object{"min-ver": rf.version(first), "max-ver": rf.version(last)}
 	}
 	for i := range c.Query {
-		parameters = append(parameters, a.parameter(&c.Query[i], from, to))
+		parameters = append(parameters, rf.parameter(&c.Query[i], from, to))
 	}
 	operation["parameters"] = parameters
 	if c.Body != nil {
-		if spans := a.spans(c.Body, from, to); len(spans) > 0 {
+		if spans := rf.spans(c.Body, from, to); len(spans) > 0 {
 			all := spans[0].from == from && spans[len(spans)-1].to == to
-			operation["requestBody"] = object{"required": all, "content": content(a.anyOf(spans, from, to))}
+			operation["requestBody"] = object{"required": all, "content": content(rf.anyOf(spans, from, to))}
 		}
 	}
 	return operation
@@ -187,14 +187,14 @@ func addPolicies(operation object, policies []apidoc.Policy) {
 	}
 }
 
-func (a reference) parameter(p *apidoc.Parameter, from, to int) object {
-	first, last := a.bound(p.Versions)
+func (rf reference) parameter(p *apidoc.Parameter, from, to int) object {
+	first, last := rf.bound(p.Versions)
 	schema := jsonkit.Document(p.Schema)
 	if p.Repeated > 0 {
 		schema = object{"type": "array", "items": schema}
 	}
 	parameter := object{"name": p.Name, "in": "query", "description": p.Text, "required": p.Required, "schema": schema}
-	x := a.ranged(first, last, from, to)
+	x := rf.ranged(first, last, from, to)
 	if p.Extension != "" {
 		if x == nil {
 			x = object{}
@@ -206,9 +206,9 @@ func (a reference) parameter(p *apidoc.Parameter, from, to int) object {
 	}
 	var suffixes []any
 	for _, s := range p.Suffixes {
-		first, last := a.bound(s.Versions)
+		first, last := rf.bound(s.Versions)
 		suffixes = append(suffixes,
-			object{"pattern": s.Pattern, "min-ver": a.version(first), "max-ver": a.version(last)})
+			object{"pattern": s.Pattern, "min-ver": rf.version(first), "max-ver": rf.version(last)})
 	}
 	if len(suffixes) > 0 {
 		parameter["x-openstack-suffixes"] = suffixes
@@ -220,13 +220,13 @@ func content(schema object) object { return object{"application/json": object{"s
 
 // anyOf is the schema of a body over its spans. Each says its microversions, unless it is the only
 // one, and there in the whole range.
-func (a reference) anyOf(spans []span, from, to int) object {
+func (rf reference) anyOf(spans []span, from, to int) object {
 	if len(spans) == 1 && spans[0].from == from && spans[0].to == to {
 		return spans[0].schema
 	}
 	var all []any
 	for _, s := range spans {
-		schema := object{"x-openstack": object{"min-ver": a.version(s.from), "max-ver": a.version(s.to)}}
+		schema := object{"x-openstack": object{"min-ver": rf.version(s.from), "max-ver": rf.version(s.to)}}
 		for key, value := range s.schema {
 			schema[key] = value
 		}
@@ -235,17 +235,17 @@ func (a reference) anyOf(spans []span, from, to int) object {
 	return object{"anyOf": all, "x-openstack": object{"discriminator": "microversion"}}
 }
 
-func (a reference) responses(c *apidoc.Call, from, to int) object {
-	all := a.refusals(c.Failures)
+func (rf reference) responses(c *apidoc.Call, from, to int) object {
+	all := rf.refusals(c.Failures)
 	for _, answer := range c.Answers {
-		first, last := a.bound(answer.Versions)
+		first, last := rf.bound(answer.Versions)
 		first, last = max(first, from), min(last, to)
 		response := object{"description": answer.Text}
-		if x := a.ranged(first, last, from, to); x != nil {
+		if x := rf.ranged(first, last, from, to); x != nil {
 			response["x-openstack"] = x
 		}
 		if answer.Body != nil {
-			response["content"] = content(a.anyOf(a.spans(answer.Body, first, last), first, last))
+			response["content"] = content(rf.anyOf(rf.spans(answer.Body, first, last), first, last))
 		}
 		all[strconv.Itoa(answer.Status)] = response
 	}

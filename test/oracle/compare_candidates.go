@@ -296,9 +296,9 @@ type allocationRequest struct {
 }
 
 // pattern says which classes come from which providers.
-func (q allocationRequest) pattern() string {
+func (a allocationRequest) pattern() string {
 	var parts []string
-	for uuid, resources := range q.resources {
+	for uuid, resources := range a.resources {
 		for class := range resources {
 			parts = append(parts, uuid+" "+class)
 		}

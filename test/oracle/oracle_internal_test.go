@@ -137,9 +137,9 @@ type twisted struct {
 	twist func(r Request, a *Answer)
 }
 
-func (s twisted) Do(ctx context.Context, r Request) (Answer, error) {
-	a, err := s.Ours.Do(ctx, r)
-	s.twist(r, &a)
+func (t twisted) Do(ctx context.Context, r Request) (Answer, error) {
+	a, err := t.Ours.Do(ctx, r)
+	t.twist(r, &a)
 	return a, err
 }
 

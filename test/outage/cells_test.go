@@ -188,8 +188,8 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 }
 
 // runAgent starts an agent and waits until servers can go to its host.
-func (w deployment) runAgent(a *world.Agent) *world.Agent {
-	w.T.Helper()
-	w.Ready(a.Run())
+func (d deployment) runAgent(a *world.Agent) *world.Agent {
+	d.T.Helper()
+	d.Ready(a.Run())
 	return a
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // database is the file of the API database, cellDatabase that of a cell.
-func (w deployment) database() string { return filepath.Join(w.Path("api"), "compute_api.db") }
+func (d deployment) database() string { return filepath.Join(d.Path("api"), "compute_api.db") }
 
-func (w deployment) cellDatabase(name string) string { return filepath.Join(w.Path(name), "cell.db") }
+func (d deployment) cellDatabase(name string) string { return filepath.Join(d.Path(name), "cell.db") }
 
 // edit changes a database file that no process has open, as time, another program or an operator
 // may have done.
@@ -45,14 +45,14 @@ func copied(t *testing.T, from, to, table string) {
 
 // queued is queued_for_delete of a server in a copy of the API database, which is made by the
 // command for that.
-func (w deployment) queued(server string) string {
-	w.T.Helper()
-	file := filepath.Join(w.T.TempDir(), "backup.db")
-	w.Manage("db", "backup", file)
-	db := testproc.Try(sql.Open("sqlite", "file:"+file+"?mode=ro")).Or(w.T)
+func (d deployment) queued(server string) string {
+	d.T.Helper()
+	file := filepath.Join(d.T.TempDir(), "backup.db")
+	d.Manage("db", "backup", file)
+	db := testproc.Try(sql.Open("sqlite", "file:"+file+"?mode=ro")).Or(d.T)
 	var n int
-	err := db.QueryRowContext(w.T.Context(),
+	err := db.QueryRowContext(d.T.Context(),
 		"SELECT COALESCE(queued_for_delete, 2) FROM instance_mappings WHERE instance_uuid = ?", server).Scan(&n)
-	check(w.T, errors.Join(err, db.Close()))
+	check(d.T, errors.Join(err, db.Close()))
 	return []string{"false", "true", "null"}[n]
 }

@@ -184,20 +184,20 @@ func newAuthority(t *testing.T) *issuer {
 
 // issue makes a certificate for a name, good for clients and for servers on the loopback interface,
 // and returns its files.
-func (a *issuer) issue(t *testing.T, name string) (certFile, keyFile string) {
+func (i *issuer) issue(t *testing.T, name string) (certFile, keyFile string) {
 	t.Helper()
 	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
-	a.serial++
+	i.serial++
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		SerialNumber: big.NewInt(i.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
 		NotAfter:    time.Now().Add(time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
-	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)).Or(t)
+	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, i.certificate, key.Public(), i.key)).Or(t)
 	secret := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
-	certFile, keyFile = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
+	certFile, keyFile = filepath.Join(i.dir, name+".pem"), filepath.Join(i.dir, name+".key")
 	check(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	check(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 	return certFile, keyFile

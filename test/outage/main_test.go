@@ -47,18 +47,18 @@ func withHosts(t *testing.T, p world.Plan, first, second int64) deployment {
 
 // lists checks which servers the list of a project has, in their order; "?" marks those that are to
 // be UNKNOWN.
-func (w deployment) lists(who world.Caller, version string, want ...string) {
-	w.T.Helper()
-	if diff := cmp.Diff(append([]string{}, want...), w.Listed(w.Get(who, version, "/servers"))); diff != "" {
-		w.T.Errorf("the list of %s in %s (-want +got):\n%s", who.Project, version, diff)
+func (d deployment) lists(who world.Caller, version string, want ...string) {
+	d.T.Helper()
+	if diff := cmp.Diff(append([]string{}, want...), d.Listed(d.Get(who, version, "/servers"))); diff != "" {
+		d.T.Errorf("the list of %s in %s (-want +got):\n%s", who.Project, version, diff)
 	}
 }
 
 // eventuallyLists is lists of what needs a moment.
-func (w deployment) eventuallyLists(who world.Caller, want ...string) {
-	w.T.Helper()
-	w.Eventually(fmt.Sprintf("the list of %s is %q", who.Project, want), func() error {
-		if diff := cmp.Diff(want, w.Listed(w.Get(who, "2.69", "/servers"))); diff != "" {
+func (d deployment) eventuallyLists(who world.Caller, want ...string) {
+	d.T.Helper()
+	d.Eventually(fmt.Sprintf("the list of %s is %q", who.Project, want), func() error {
+		if diff := cmp.Diff(want, d.Listed(d.Get(who, "2.69", "/servers"))); diff != "" {
 			return fmt.Errorf("(-want +got):\n%s", diff)
 		}
 		return nil
@@ -66,15 +66,15 @@ func (w deployment) eventuallyLists(who world.Caller, want ...string) {
 }
 
 // golden compares a body with testdata/NAME.json.
-func (w deployment) golden(name string, a *world.Answer) {
-	w.T.Helper()
+func (d deployment) golden(name string, a *world.Answer) {
+	d.T.Helper()
 	var body any
-	a.Into(w.T, &body)
+	a.Into(d.T, &body)
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	check(w.T, encoder.Encode(body))
+	check(d.T, encoder.Encode(body))
 	text := out.String()
 	for _, known := range []struct {
 		form *regexp.Regexp
@@ -89,9 +89,9 @@ func (w deployment) golden(name string, a *world.Answer) {
 	} {
 		text = known.form.ReplaceAllString(text, known.name)
 	}
-	for id, name := range w.Names {
+	for id, name := range d.Names {
 		text = strings.ReplaceAll(text, id, "<"+name+">")
 	}
 	text = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).ReplaceAllString(text, "<uuid>")
-	golden.Text(w.T, filepath.Join("testdata", name+".json"), text)
+	golden.Text(d.T, filepath.Join("testdata", name+".json"), text)
 }

@@ -59,27 +59,27 @@ func TestCellWithoutATable(t *testing.T) {
 }
 
 // alter changes the schema of cell1's database while its process is down.
-func (w deployment) alter(statement string) {
-	w.T.Helper()
-	w.Kill("cell1")
-	edit(w.T, w.cellDatabase("cell1"), statement)
-	w.LaunchCell("cell1")
+func (d deployment) alter(statement string) {
+	d.T.Helper()
+	d.Kill("cell1")
+	edit(d.T, d.cellDatabase("cell1"), statement)
+	d.LaunchCell("cell1")
 }
 
 // says waits until a process says something on its admin socket: "api", or a cell. A probe may
 // answer what was found a moment ago.
-func (w deployment) says(process, path string, status int, parts ...string) {
-	w.T.Helper()
+func (d deployment) says(process, path string, status int, parts ...string) {
+	d.T.Helper()
 	name := "compute-api.sock"
 	if process != "api" {
 		name = "cell-" + process + ".sock"
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(w.Path(process+".run"), name))
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(d.Path(process+".run"), name))
 		}}}
-	w.Eventually(fmt.Sprintf("%s of %s says %q", path, process, parts), func() error {
-		a, err := world.Exchange(w.T.Context(), client, "GET", "http://process"+path, nil, nil)
+	d.Eventually(fmt.Sprintf("%s of %s says %q", path, process, parts), func() error {
+		a, err := world.Exchange(d.T.Context(), client, "GET", "http://process"+path, nil, nil)
 		if errors.Is(err, io.EOF) || err == nil && (a.Code != status || !testproc.ContainsAll(string(a.Raw), parts)) {
 			return fmt.Errorf("%v", a)
 		}

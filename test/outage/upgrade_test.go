@@ -67,12 +67,12 @@ func TestUpgrade(t *testing.T) {
 var migrationRow = regexp.MustCompile(`(?m)^\| populate_queued_for_delete \| +(\d+) +\| +(\d+) +\|$`)
 
 // migrates runs the online migration, and checks its exit code and how many it says were done.
-func (w deployment) migrates(code int, done string) string {
-	w.T.Helper()
-	out, got := w.TryManage("db", "online-data-migrations")
+func (d deployment) migrates(code int, done string) string {
+	d.T.Helper()
+	out, got := d.TryManage("db", "online-data-migrations")
 	row := migrationRow.FindStringSubmatch(out)
 	if got != code || row == nil || row[1] != done || row[2] != done {
-		w.T.Errorf("online-data-migrations ended with %d, not %d and %s found and done:\n%s", got, code, done, out)
+		d.T.Errorf("online-data-migrations ended with %d, not %d and %s found and done:\n%s", got, code, done, out)
 	}
 	return out
 }

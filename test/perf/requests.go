@@ -58,8 +58,8 @@ func NewClaimer(c *Client, seed uint64) *Claimer {
 }
 
 // Ask gets candidates.
-func (w *Claimer) Ask(ctx context.Context, query string, limit int) (int, error) {
-	answer, err := w.c.Send(ctx, http.MethodGet, query+"&limit="+strconv.Itoa(limit), nil)
+func (c *Claimer) Ask(ctx context.Context, query string, limit int) (int, error) {
+	answer, err := c.c.Send(ctx, http.MethodGet, query+"&limit="+strconv.Itoa(limit), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -71,19 +71,19 @@ func (w *Claimer) Ask(ctx context.Context, query string, limit int) (int, error)
 	if err := json.Unmarshal(answer, &v); err != nil {
 		return 0, fmt.Errorf("read the candidates: %w", err)
 	}
-	w.candidates = w.candidates[:0]
+	c.candidates = c.candidates[:0]
 	for _, r := range v.Requests {
-		w.candidates = append(w.candidates, r.Allocations)
+		c.candidates = append(c.candidates, r.Allocations)
 	}
-	if len(w.candidates) == 0 {
+	if len(c.candidates) == 0 {
 		return 0, errors.New("there are no candidates")
 	}
 	return len(answer), nil
 }
 
 // Take makes the claims of trees the candidates, without asking.
-func (w *Claimer) Take(trees []Tree) error {
-	w.candidates = w.candidates[:0]
+func (c *Claimer) Take(trees []Tree) error {
+	c.candidates = c.candidates[:0]
 	for _, t := range trees {
 		numa := t.NUMA[1]
 		for _, device := range numa.Devices {
@@ -95,22 +95,22 @@ func (w *Claimer) Take(trees []Tree) error {
 			if err != nil {
 				return err
 			}
-			w.candidates = append(w.candidates, allocations)
+			c.candidates = append(c.candidates, allocations)
 		}
 	}
 	return nil
 }
 
 // Claim claims one of the candidates, any, for a new consumer, and gives it up again.
-func (w *Claimer) Claim(ctx context.Context) error {
+func (c *Claimer) Claim(ctx context.Context) error {
 	path := "/allocations/" + uuid.NewString()
-	if _, err := w.c.Send(ctx, http.MethodPut, path, object{
-		"allocations": w.candidates[w.random.IntN(len(w.candidates))], "project_id": projectID,
+	if _, err := c.c.Send(ctx, http.MethodPut, path, object{
+		"allocations": c.candidates[c.random.IntN(len(c.candidates))], "project_id": projectID,
 		"user_id": userID, "consumer_generation": nil,
 	}); err != nil {
 		return err
 	}
-	_, err := w.c.Send(ctx, http.MethodDelete, path, nil)
+	_, err := c.c.Send(ctx, http.MethodDelete, path, nil)
 	return err
 }
 
@@ -119,32 +119,32 @@ const halfAHost = "/allocation_candidates?resources=VCPU:40"
 
 // ClaimFirst asks for candidates and claims the first of them for a new consumer, which keeps it.
 // It reports false when the claim is refused with 409.
-func (w *Claimer) ClaimFirst(ctx context.Context, limit int) (bool, error) {
-	if _, err := w.Ask(ctx, halfAHost, limit); err != nil {
+func (c *Claimer) ClaimFirst(ctx context.Context, limit int) (bool, error) {
+	if _, err := c.Ask(ctx, halfAHost, limit); err != nil {
 		return false, err
 	}
 	path := "/allocations/" + uuid.NewString()
-	_, err := w.c.Send(ctx, http.MethodPut, path, object{
-		"allocations": w.candidates[0], "project_id": projectID, "user_id": userID, "consumer_generation": nil,
+	_, err := c.c.Send(ctx, http.MethodPut, path, object{
+		"allocations": c.candidates[0], "project_id": projectID, "user_id": userID, "consumer_generation": nil,
 	})
 	var refusal *StatusError
 	if errors.As(err, &refusal) && refusal.Status == http.StatusConflict {
 		return false, nil
 	}
 	if err == nil {
-		w.held = append(w.held, path)
+		c.held = append(c.held, path)
 	}
 	return err == nil, err
 }
 
 // GiveUp gives up what ClaimFirst has claimed.
-func (w *Claimer) GiveUp(ctx context.Context) error {
-	for _, path := range w.held {
-		if _, err := w.c.Send(ctx, http.MethodDelete, path, nil); err != nil {
+func (c *Claimer) GiveUp(ctx context.Context) error {
+	for _, path := range c.held {
+		if _, err := c.c.Send(ctx, http.MethodDelete, path, nil); err != nil {
 			return err
 		}
 	}
-	w.held = nil
+	c.held = nil
 	return nil
 }
 

@@ -113,9 +113,9 @@ func tryOn(t *testing.T, h Host) tried {
 	return tried{dir, tree}
 }
 
-func (d tried) run(stdin string, args ...string) (code int, out, errs string) {
+func (t tried) run(stdin string, args ...string) (code int, out, errs string) {
 	var o, e bytes.Buffer
-	code = mdevctl(d.dir, string(d.tree), args, strings.NewReader(stdin), &o, &e)
+	code = mdevctl(t.dir, string(t.tree), args, strings.NewReader(stdin), &o, &e)
 	return code, o.String(), e.String()
 }
 

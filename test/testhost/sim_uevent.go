@@ -84,10 +84,10 @@ func (s *Sim) RemoveMdev(ctx context.Context, uuid string) error {
 // message is the event in the form of libudev's monitor: a header of 40 bytes, then properties that
 // end with zero bytes. See struct monitor_netlink_header of systemd's
 // src/libsystemd/sd-device/device-monitor.c.
-func (e Uevent) message() []byte {
-	devpath := "/" + strings.TrimPrefix(path.Clean(strings.TrimPrefix(e.Path, "/")), "sys/")
-	properties := append([]string{"ACTION=" + e.Action, "DEVPATH=" + devpath, "SUBSYSTEM=" + e.Subsystem, "SEQNUM=1"},
-		e.Properties...)
+func (u Uevent) message() []byte {
+	devpath := "/" + strings.TrimPrefix(path.Clean(strings.TrimPrefix(u.Path, "/")), "sys/")
+	properties := append([]string{"ACTION=" + u.Action, "DEVPATH=" + devpath, "SUBSYSTEM=" + u.Subsystem, "SEQNUM=1"},
+		u.Properties...)
 	body := strings.Join(properties, "\x00") + "\x00"
 	const size = 40
 	header := make([]byte, size, size+len(body))
@@ -100,14 +100,14 @@ func (e Uevent) message() []byte {
 }
 
 // send broadcasts the event in this process's network namespace to those that listen to udev.
-func (e Uevent) send() (err error) {
+func (u Uevent) send() (err error) {
 	const udev = 2 // the group of messages that udev has processed
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return fmt.Errorf("sending an event: %w", err)
 	}
 	defer func() { err = errors.Join(err, syscall.Close(fd)) }()
-	err = syscall.Sendto(fd, e.message(), 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: udev})
+	err = syscall.Sendto(fd, u.message(), 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: udev})
 	if err != nil {
 		return fmt.Errorf("sending an event: %w", err)
 	}

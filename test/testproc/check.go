@@ -43,22 +43,22 @@ type Tried[V any] struct {
 func Try[V any](value V, err error) Tried[V] { return Tried[V]{value, err} }
 
 // Or returns the value, or ends the test with the error.
-func (r Tried[V]) Or(t T) V {
+func (tr Tried[V]) Or(t T) V {
 	t.Helper()
-	Check(t, r.err)
-	return r.value
+	Check(t, tr.err)
+	return tr.value
 }
 
 // ErrorIs is ErrorIs of the error, whatever the value is.
-func (r Tried[V]) ErrorIs(t Running, want error, format string, args ...any) {
+func (tr Tried[V]) ErrorIs(t Running, want error, format string, args ...any) {
 	t.Helper()
-	ErrorIs(t, r.err, want, format, args...)
+	ErrorIs(t, tr.err, want, format, args...)
 }
 
 // ErrorHas is ErrorHas of the error, whatever the value is.
-func (r Tried[V]) ErrorHas(t Running, part, format string, args ...any) {
+func (tr Tried[V]) ErrorHas(t Running, part, format string, args ...any) {
 	t.Helper()
-	ErrorHas(t, r.err, part, format, args...)
+	ErrorHas(t, tr.err, part, format, args...)
 }
 
 // Running is a test that goes on after a failure.

@@ -100,8 +100,8 @@ func AskPlacement[R ~[]any | ~[3]any](ctx context.Context, database string, requ
 }
 
 // Reset deletes all that was written to the service. Its standard traits and resource classes stay.
-func (s *Placement) Reset(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/-/reset", http.NoBody)
+func (p *Placement) Reset(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+"/-/reset", http.NoBody)
 	if err != nil {
 		return fmt.Errorf("empty OpenStack's Placement: %w", err)
 	}

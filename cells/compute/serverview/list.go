@@ -14,10 +14,10 @@ import (
 )
 
 // listBrief answers GET /servers.
-func (d *Lists) listBrief(x *api.Exchange) error { return d.listServers(x, false) }
+func (ls *Lists) listBrief(x *api.Exchange) error { return ls.listServers(x, false) }
 
 // listDetail answers GET /servers/detail.
-func (d *Lists) listDetail(x *api.Exchange) error { return d.listServers(x, true) }
+func (ls *Lists) listDetail(x *api.Exchange) error { return ls.listServers(x, true) }
 
 // listServers answers both lists: first the servers of cells that are down, as far as they are
 // known, then those that are being built, then those of the cells, sorted. While a cell does not
@@ -25,17 +25,17 @@ func (d *Lists) listDetail(x *api.Exchange) error { return d.listServers(x, true
 //
 // Cost: two or three reads of the API database, and one request to each cell, all at the same time
 // (more when a cell's batch is used up); a marker costs one more, to its cell alone.
-func (d *Lists) listServers(x *api.Exchange, detail bool) error {
-	l, err := d.readList(x, detail)
+func (ls *Lists) listServers(x *api.Exchange, detail bool) error {
+	l, err := ls.readList(x, detail)
 	if err != nil {
 		return err
 	}
-	view := d.Servers.View(x, x.Who.Project)
+	view := ls.Servers.View(x, x.Who.Project)
 	if l.nothing || l.limit <= 0 {
 		return x.JSON(http.StatusOK, listBody(x, l, view, page{}))
 	}
 	var body *api.Object
-	if err := d.page(x, l, func(p page) { body = listBody(x, l, view, p) }); err != nil {
+	if err := ls.page(x, l, func(p page) { body = listBody(x, l, view, p) }); err != nil {
 		return err
 	}
 	return x.JSON(http.StatusOK, body)
@@ -76,8 +76,8 @@ type page struct {
 
 // page finds the servers of a list and gives them to use: several times it may be, and then the
 // last counts.
-func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
-	building, after, err := d.building(x, l)
+func (ls *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
+	building, after, err := ls.building(x, l)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 		use(p)
 		return nil
 	}
-	cells, err := d.cellsOf(x, l)
+	cells, err := ls.cellsOf(x, l)
 	if err != nil {
 		return err
 	}
@@ -100,12 +100,12 @@ func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 	q := l.query
 	q.Brief, q.Limit = !l.detail, min(l.limit-len(building)+twice, cellwire.MaxLimit)
 	if after != "" {
-		if q.After, err = d.keyOf(x, l, after); err != nil {
+		if q.After, err = ls.keyOf(x, l, after); err != nil {
 			return err
 		}
 	}
-	return mergeServersEarly(x.Context(), d.Gatherer, cells, q, func(r mergedServers) error {
-		p, err := d.completePage(x, l, building, r)
+	return mergeServersEarly(x.Context(), ls.Gatherer, cells, q, func(r mergedServers) error {
+		p, err := ls.completePage(x, l, building, r)
 		if err == nil {
 			use(p)
 		}
@@ -124,7 +124,7 @@ func (l *listRequest) firstPage(building []apidb.BuildRequest, others int) (page
 }
 
 // completePage is the page with what the cells gave, and what is known of those that are down.
-func (d *Lists) completePage(
+func (ls *Lists) completePage(
 	x *api.Exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers,
 ) (page, error) {
 	p, seen := l.firstPage(building, len(from.Rows))
@@ -138,7 +138,7 @@ func (d *Lists) completePage(
 		return p, nil
 	}
 	if !l.minimal {
-		if !d.ListSkipsDownCells {
+		if !ls.ListSkipsDownCells {
 			return page{}, osapi.Errorf(http.StatusInternalServerError,
 				"NovaException: A cell is not responding but configuration indicates that we should fail "+
 					"(list_records_by_skipping_down_cells).").
@@ -147,14 +147,14 @@ func (d *Lists) completePage(
 		return p, nil
 	}
 	var err error
-	p.unknown, err = d.unknown(x, l, from.Down, seen, d.MaxLimit-len(p.servers))
+	p.unknown, err = ls.unknown(x, l, from.Down, seen, ls.MaxLimit-len(p.servers))
 	return p, err
 }
 
 // building are the build requests of a list. after is the marker if it is not among them, so that
 // it has to be looked for in the cells: then none of them is after it.
-func (d *Lists) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
-	all, err := d.Store.BuildRequests(x.Context(), l.query.ProjectID, 0)
+func (ls *Lists) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
+	all, err := ls.Store.BuildRequests(x.Context(), l.query.ProjectID, 0)
 	if err != nil {
 		return nil, "", err
 	}
@@ -163,12 +163,12 @@ func (d *Lists) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildR
 	}
 	at := slices.IndexFunc(chosen, func(b apidb.BuildRequest) bool { return b.UUID == l.marker })
 	if at < 0 {
-		return nil, l.marker, d.checkMarker(l)
+		return nil, l.marker, ls.checkMarker(l)
 	}
 	return chosen[at+1:], "", nil
 }
 
-func (d *Lists) checkMarker(l *listRequest) error {
+func (ls *Lists) checkMarker(l *listRequest) error {
 	if l.marker == "" || !IsUUID(l.marker) {
 		return markerNotFound(l)
 	}
@@ -182,12 +182,12 @@ func markerNotFound(l *listRequest) error {
 
 // cellsOf are the cells of a list: all, with cell0 and the disabled ones, or those of
 // the project if that is the configuration.
-func (d *Lists) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
-	all, err := d.Store.Cells(x.Context())
-	if err != nil || !d.PerProjectCells || l.allTenants || x.IsAdmin() {
+func (ls *Lists) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
+	all, err := ls.Store.Cells(x.Context())
+	if err != nil || !ls.PerProjectCells || l.allTenants || x.IsAdmin() {
 		return all, err
 	}
-	own, err := d.Store.ProjectCells(x.Context(), x.Who.Project)
+	own, err := ls.Store.ProjectCells(x.Context(), x.Who.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +198,8 @@ func (d *Lists) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
 // are markers, too, and mappings lack the columns of sorting. If the cell refuses, the error is
 // 500, as in Nova. If it takes too long, it is 503, where Nova does not answer: a cell under load
 // answers the next time.
-func (d *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
-	m, err := d.Store.Mapping(x.Context(), marker)
+func (ls *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
+	m, err := ls.Store.Mapping(x.Context(), marker)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
 		return nil, markerNotFound(l)
@@ -208,13 +208,13 @@ func (d *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.
 	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.IsAdmin():
 		return nil, markerNotFound(l)
 	}
-	cell, err := apidb.CellOf(x.Context(), d.Store, m.CellUUID)
+	cell, err := apidb.CellOf(x.Context(), ls.Store, m.CellUUID)
 	if err != nil {
 		return nil, err
 	}
 	q := cellwire.ServerQuery{UUIDs: []string{marker},
 		Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
-	result, err := mergeServers(x.Context(), d.Gatherer, []apidb.Cell{cell}, q)
+	result, err := mergeServers(x.Context(), ls.Gatherer, []apidb.Cell{cell}, q)
 	switch {
 	case err != nil:
 		return nil, err
@@ -232,7 +232,7 @@ func (d *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.
 }
 
 // unknown are the living servers of cells that are down and not in seen, at most room of them.
-func (d *Lists) unknown(
+func (ls *Lists) unknown(
 	x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int,
 ) ([]apidb.Mapping, error) {
 	if room <= 0 {
@@ -242,7 +242,7 @@ func (d *Lists) unknown(
 	for _, c := range down {
 		filter.CellUUIDs = append(filter.CellUUIDs, c.UUID)
 	}
-	all, err := d.Store.Mappings(x.Context(), filter)
+	all, err := ls.Store.Mappings(x.Context(), filter)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ type listRequest struct {
 }
 
 // readList reads what was asked for, with Nova's checks in Nova's order.
-func (d *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
+func (ls *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 	var err error
 	params := x.Params
 	rule, ruleAll := ruleServersIndex, ruleServersIndexAll
@@ -66,7 +66,7 @@ func (d *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 		l.query.ProjectID = x.Who.Project
 		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
 	}
-	l.limit, l.marker, l.hasMarker = api.ReadLimit(params, d.MaxLimit),
+	l.limit, l.marker, l.hasMarker = api.ReadLimit(params, ls.MaxLimit),
 		params.Last("marker"), params.Has("marker")
 	if l.query.Sort, err = readSort(x, params); err != nil {
 		return nil, err

@@ -37,11 +37,11 @@ type ListStore interface {
 }
 
 // Routes are the calls.
-func (d *Lists) Routes() []api.Route {
+func (ls *Lists) Routes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: d.listBrief,
+		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: ls.listBrief,
 			Rules: append([]api.Rule{ruleServersIndex, ruleServersIndexAll, ruleServersAllFilters}, Rules...)},
-		{Method: "GET", Path: "/v2.1/servers/detail", Query: &serverQuery, Handle: d.listDetail,
+		{Method: "GET", Path: "/v2.1/servers/detail", Query: &serverQuery, Handle: ls.listDetail,
 			Rules: append([]api.Rule{ruleServersDetail, ruleServersDetailAll, ruleServersAllFilters}, Rules...)},
 	}
 }

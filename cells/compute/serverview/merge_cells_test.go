@@ -67,31 +67,31 @@ type listCell struct {
 }
 
 // RoundTrip answers a query.
-func (f *listCell) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *listCell) RoundTrip(r *http.Request) (*http.Response, error) {
 	var q cellwire.ServerQuery
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	batch := f.batches
-	f.batches++
-	f.limits, f.at = append(f.limits, q.Limit), append(f.at, time.Now())
-	failing := f.fault != nil && batch >= f.faultAt
-	f.failed = f.failed || failing
-	f.mu.Unlock()
+	l.mu.Lock()
+	batch := l.batches
+	l.batches++
+	l.limits, l.at = append(l.limits, q.Limit), append(l.at, time.Now())
+	failing := l.fault != nil && batch >= l.faultAt
+	l.failed = l.failed || failing
+	l.mu.Unlock()
 	if failing {
-		return f.fault(r)
+		return l.fault(r)
 	}
-	if f.delay > 0 {
+	if l.delay > 0 {
 		select {
-		case <-time.After(f.delay):
+		case <-time.After(l.delay):
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
 	}
-	page := naiveMerge([][]cellwire.Row{f.rows}, q)
-	if f.lie != nil {
-		page = f.lie(batch, page)
+	page := naiveMerge([][]cellwire.Row{l.rows}, q)
+	if l.lie != nil {
+		page = l.lie(batch, page)
 	}
 	return respond(200, page), nil
 }

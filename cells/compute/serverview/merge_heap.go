@@ -12,29 +12,29 @@ import (
 // merge puts rows into the result until there are enough, or until those of a source run out that
 // has more: then it gives the sources to ask before it can go on, or none if those are asked. It
 // goes on without sources that have not answered yet. Each row costs O(log cells).
-func (l *serverMerge) merge() []*cellSource {
-	if l.rewind || l.emitted == nil {
-		l.restart()
+func (sm *serverMerge) merge() []*cellSource {
+	if sm.rewind || sm.emitted == nil {
+		sm.restart()
 	}
-	if slices.ContainsFunc(l.sources, (*cellSource).blocks) {
+	if slices.ContainsFunc(sm.sources, (*cellSource).blocks) {
 		return nil
 	}
-	h := l.heap()
-	for len(h.of) > 0 && len(l.merged) < l.query.Limit {
+	h := sm.heap()
+	for len(h.of) > 0 && len(sm.merged) < sm.query.Limit {
 		s := h.of[0]
 		row := &s.rows[s.next] // large
 		s.next++
-		if _, twice := l.emitted[row.Server.UUID]; !twice {
-			l.emitted[row.Server.UUID] = struct{}{}
-			l.merged = append(l.merged, *row)
+		if _, twice := sm.emitted[row.Server.UUID]; !twice {
+			sm.emitted[row.Server.UUID] = struct{}{}
+			sm.merged = append(sm.merged, *row)
 		}
 		switch {
 		case s.next < len(s.rows):
 			heap.Fix(h, 0)
 		case !s.more:
 			heap.Pop(h)
-		case len(l.merged) < l.query.Limit:
-			return l.sourcesToFetch()
+		case len(sm.merged) < sm.query.Limit:
+			return sm.sourcesToFetch()
 		}
 	}
 	return nil
@@ -42,23 +42,23 @@ func (l *serverMerge) merge() []*cellSource {
 
 // restart begins at the beginning: for the first time, or again without the rows of a source that
 // went down.
-func (l *serverMerge) restart() {
+func (sm *serverMerge) restart() {
 	have := 0
-	for _, s := range l.sources {
+	for _, s := range sm.sources {
 		s.next = 0
 		have += len(s.rows)
 	}
-	have = min(have, l.query.Limit)
-	l.rewind, l.merged, l.emitted = false, make([]cellwire.Row, 0, have), make(map[string]struct{}, have)
+	have = min(have, sm.query.Limit)
+	sm.rewind, sm.merged, sm.emitted = false, make([]cellwire.Row, 0, have), make(map[string]struct{}, have)
 }
 
 // sourcesToFetch are the sources to ask when one has run out: that one, and with it those that soon
 // will, so that they are not waited for one after another.
-func (l *serverMerge) sourcesToFetch() []*cellSource {
-	missing := l.query.Limit - len(l.merged)
+func (sm *serverMerge) sourcesToFetch() []*cellSource {
+	missing := sm.query.Limit - len(sm.merged)
 	var short []*cellSource
-	for _, s := range l.sources {
-		if left := len(s.rows) - s.next; s.more && !s.asked && (left == 0 || left <= l.batch/4 && left < missing) {
+	for _, s := range sm.sources {
+		if left := len(s.rows) - s.next; s.more && !s.asked && (left == 0 || left <= sm.batch/4 && left < missing) {
 			short = append(short, s)
 		}
 	}
@@ -70,9 +70,9 @@ func (l *serverMerge) sourcesToFetch() []*cellSource {
 func (s *cellSource) blocks() bool { return s.asked && s.seen != nil && s.next == len(s.rows) }
 
 // heap has the sources with rows to be merged, the one with the first row first.
-func (l *serverMerge) heap() *sourceHeap {
-	h := &sourceHeap{order: l.order}
-	for _, s := range l.sources {
+func (sm *serverMerge) heap() *sourceHeap {
+	h := &sourceHeap{order: sm.order}
+	for _, s := range sm.sources {
 		if s.next < len(s.rows) {
 			h.of = append(h.of, s)
 		}

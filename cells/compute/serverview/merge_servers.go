@@ -120,9 +120,9 @@ func mergeServersEarly(
 
 // same reports whether two results of a list are the same. Rows that were merged stay as they are:
 // those of another merge are at another place.
-func (r mergedServers) same(other mergedServers) bool {
-	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) &&
-		r.More == other.More && slices.Equal(r.Down, other.Down)
+func (m mergedServers) same(other mergedServers) bool {
+	return len(m.Rows) == len(other.Rows) && (len(m.Rows) == 0 || &m.Rows[0] == &other.Rows[0]) &&
+		m.More == other.More && slices.Equal(m.Down, other.Down)
 }
 
 // batchSize is how many rows a cell is asked for first: its part of the limit, and as many more as
@@ -171,21 +171,21 @@ type cellSource struct {
 func (s *cellSource) withinTies() bool { return s.asked && s.seen != nil }
 
 // fetch asks cells for a batch each.
-func (l *serverMerge) fetch(from []*cellSource) {
+func (sm *serverMerge) fetch(from []*cellSource) {
 	// No more than can be needed, but not row by row either, as servers that are in two cells would
 	// have it.
-	most := max(minBatch, l.query.Limit-len(l.merged))
+	most := max(minBatch, sm.query.Limit-len(sm.merged))
 	for _, s := range from {
-		s.asked, s.batch = true, min(most, max(l.batch, batchGrowth*s.batch))
-		q := l.query
+		s.asked, s.batch = true, min(most, max(sm.batch, batchGrowth*s.batch))
+		q := sm.query
 		q.Limit, q.After = s.batch, s.last
-		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
+		sm.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
 			page, err := c.Servers(ctx, q)
 			if err != nil {
 				return cellwire.ServerPage{}, cellclient.AsFailure(err)
 			}
 			// The source does not change while it is asked.
-			if err := l.order.checkPage(page, s, q.Limit); err != nil {
+			if err := sm.order.checkPage(page, s, q.Limit); err != nil {
 				return cellwire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
 			}
 			return page, nil
@@ -227,16 +227,16 @@ func (s *cellSource) addPage(page cellwire.ServerPage) {
 }
 
 // result is what was merged. A cell that has not answered is down until it does.
-func (l *serverMerge) result() mergedServers {
-	r := mergedServers{Rows: l.merged}
-	for _, s := range l.sources {
+func (sm *serverMerge) result() mergedServers {
+	r := mergedServers{Rows: sm.merged}
+	for _, s := range sm.sources {
 		if s.down || s.asked {
 			r.Down = append(r.Down, s.cell)
 			r.Late = r.Late || s.asked || s.late
 			continue
 		}
 		r.More = r.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row cellwire.Row) bool {
-			_, there := l.emitted[row.Server.UUID]
+			_, there := sm.emitted[row.Server.UUID]
 			return !there
 		})
 	}

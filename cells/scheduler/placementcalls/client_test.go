@@ -43,33 +43,33 @@ type rig struct {
 	routes []string
 }
 
-func (s *rig) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	s.routes = append(s.routes, r.Method+" "+r.URL.Path)
-	s.mu.Unlock()
-	if s.instead != nil {
-		if resp, err := s.instead(r); resp != nil || err != nil {
+func (rg *rig) RoundTrip(r *http.Request) (*http.Response, error) {
+	rg.mu.Lock()
+	rg.routes = append(rg.routes, r.Method+" "+r.URL.Path)
+	rg.mu.Unlock()
+	if rg.instead != nil {
+		if resp, err := rg.instead(r); resp != nil || err != nil {
 			return resp, err
 		}
 	}
-	return s.serve(r), nil
+	return rg.serve(r), nil
 }
 
-func (s *rig) serve(r *http.Request) *http.Response {
+func (rg *rig) serve(r *http.Request) *http.Response {
 	served := r.Clone(r.Context())
 	if served.Body == nil {
 		served.Body = http.NoBody
 	}
 	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1"
 	answer := httptest.NewRecorder()
-	s.handler.ServeHTTP(answer, served)
+	rg.handler.ServeHTTP(answer, served)
 	return answer.Result()
 }
 
 // put writes something past the client.
-func (s *rig) put(path string, body any) {
-	s.t.Helper()
-	text := testproc.Try(json.Marshal(body)).Or(s.t)
+func (rg *rig) put(path string, body any) {
+	rg.t.Helper()
+	text := testproc.Try(json.Marshal(body)).Or(rg.t)
 	r := httptest.NewRequest(http.MethodPut, path, bytes.NewReader(text))
 	if path == "/resource_providers" {
 		r.Method = http.MethodPost
@@ -77,25 +77,25 @@ func (s *rig) put(path string, body any) {
 	r.Header.Set("X-Auth-Token", "admin")
 	r.Header.Set("OpenStack-API-Version", "placement 1.38")
 	r.Header.Set("Content-Type", "application/json")
-	if resp := s.serve(r); resp.StatusCode >= 300 {
+	if resp := rg.serve(r); resp.StatusCode >= 300 {
 		text, _ := io.ReadAll(resp.Body)
-		s.t.Fatalf("%s: %d %s", path, resp.StatusCode, text)
+		rg.t.Fatalf("%s: %d %s", path, resp.StatusCode, text)
 	}
 }
 
-func (s *rig) node(n int, inventory map[string]int, traits ...string) {
-	s.t.Helper()
-	s.put("/resource_providers", map[string]any{"uuid": providerUUID(n), "name": fmt.Sprint("node", n)})
+func (rg *rig) node(n int, inventory map[string]int, traits ...string) {
+	rg.t.Helper()
+	rg.put("/resource_providers", map[string]any{"uuid": providerUUID(n), "name": fmt.Sprint("node", n)})
 	inventories := map[string]any{}
 	for class, total := range inventory {
 		inventories[class] = map[string]any{"total": total, "max_unit": total}
 	}
-	s.put("/resource_providers/"+providerUUID(n)+"/inventories",
+	rg.put("/resource_providers/"+providerUUID(n)+"/inventories",
 		map[string]any{"resource_provider_generation": 0, "inventories": inventories})
 	if len(traits) == 0 {
 		return
 	}
-	s.put("/resource_providers/"+providerUUID(n)+"/traits",
+	rg.put("/resource_providers/"+providerUUID(n)+"/traits",
 		map[string]any{"resource_provider_generation": 1, "traits": traits})
 }
 

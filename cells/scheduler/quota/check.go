@@ -49,12 +49,12 @@ type Grant struct {
 // costs.
 //
 // Errors: *[ExceededError] if not even Min fit, [ErrCellDown]; of Confirm also [ErrGroupFull].
-func (s *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
-	limits, err := s.Limits(ctx, r.Project)
+func (q *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
+	limits, err := q.Limits(ctx, r.Project)
 	if err != nil {
 		return Grant{}, err
 	}
-	c, err := s.count(ctx, owner{project: r.Project})
+	c, err := q.count(ctx, owner{project: r.Project})
 	if err != nil {
 		return Grant{}, err
 	}
@@ -63,7 +63,7 @@ func (s *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
 		for _, cell := range c.down {
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
-		s.o.Logger.Warn().Str("project", r.Project).Int64("servers", c.inDownCells).Strs("cells", cells).
+		q.o.Logger.Warn().Str("project", r.Project).Int64("servers", c.inDownCells).Strs("cells", cells).
 			Msg(
 				"Rejected a boot, because the project has servers in a cell that is down. The project can boot " +
 					"again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.",
@@ -93,15 +93,15 @@ func (s *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
 // Recheck says whether a project is over its quotas with what it has now, servers that are not
 // built yet among them: Nova's recheck_quota. The error is an *[ExceededError] for a server of
 // the flavor. It costs what [Quotas.Usage] costs.
-func (s *Quotas) Recheck(ctx context.Context, project string, f cellwire.Flavor) error {
-	limits, err := s.Limits(ctx, project)
+func (q *Quotas) Recheck(ctx context.Context, project string, f cellwire.Flavor) error {
+	limits, err := q.Limits(ctx, project)
 	if err != nil {
 		return err
 	}
 	if limits[Instances] < 0 && limits[Cores] < 0 && limits[RAM] < 0 {
 		return nil
 	}
-	c, err := s.count(ctx, owner{project: project})
+	c, err := q.count(ctx, owner{project: project})
 	if err != nil {
 		return err
 	}

@@ -88,15 +88,15 @@ func New(o Options) (*Quotas, error) {
 }
 
 // Defaults are the limits of projects that have none of their own.
-func (s *Quotas) Defaults() apidb.QuotaSet { return maps.Clone(s.o.Defaults) }
+func (q *Quotas) Defaults() apidb.QuotaSet { return maps.Clone(q.o.Defaults) }
 
 // Limits are those of a project.
-func (s *Quotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, error) {
-	own, err := s.o.Store.Quotas(ctx, project)
+func (q *Quotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, error) {
+	own, err := q.o.Store.Quotas(ctx, project)
 	if err != nil {
 		return nil, fmt.Errorf("reading the quotas of project %s: %w", project, err)
 	}
-	limits := s.Defaults()
+	limits := q.Defaults()
 	maps.Copy(limits, own)
 	return limits, nil
 }
@@ -108,8 +108,8 @@ func (s *Quotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, er
 //
 // Cost: one request for each cell, all at once, for a user one for each [cellwire.MaxLimit] of its
 // servers. With CountFromPlacement: one to Placement, and none to the cells.
-func (s *Quotas) Usage(ctx context.Context, project, user string) (cellwire.Usage, []apidb.Cell, error) {
-	c, err := s.count(ctx, owner{project, user})
+func (q *Quotas) Usage(ctx context.Context, project, user string) (cellwire.Usage, []apidb.Cell, error) {
+	c, err := q.count(ctx, owner{project, user})
 	return c.usage, c.down, err
 }
 
@@ -133,38 +133,38 @@ type projectUsage struct {
 	inDownCells int64
 }
 
-func (s *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
+func (q *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
 	if of.project == "" || utf8.RuneCountInString(of.user) > wire.MaxName {
 		return projectUsage{}, nil // no project has no servers; for the stores "" stands for all
 	}
-	before, err := s.countMappings(ctx, of, nil)
+	before, err := q.countMappings(ctx, of, nil)
 	if err != nil {
 		return projectUsage{}, err
 	}
 	whole := before
 	if of.user != "" { // mappings that do not say whose they are are not the user's
-		if whole, err = s.countMappings(ctx, owner{project: of.project}, nil); err != nil {
+		if whole, err = q.countMappings(ctx, owner{project: of.project}, nil); err != nil {
 			return projectUsage{}, err
 		}
 	}
-	if s.o.CountFromPlacement {
+	if q.o.CountFromPlacement {
 		if whole.Unmigrated == 0 {
-			return s.fromPlacement(ctx, of, before)
+			return q.fromPlacement(ctx, of, before)
 		}
-		if _, warned := s.fallback.LoadOrStore(of.project, true); !warned {
-			s.o.Logger.Warn().Str("project", of.project).Int64("mappings", whole.Unmigrated).
+		if _, warned := q.fallback.LoadOrStore(of.project, true); !warned {
+			q.o.Logger.Warn().Str("project", of.project).Int64("mappings", whole.Unmigrated).
 				Msg(
 					"Counting usage in the cells instead of Placement, because the project has instance mappings " +
 						"without queued_for_delete. Run compute-agent cells manage db online-data-migrations.",
 				)
 		}
 	}
-	return s.fromCells(ctx, of, before, of.user == "" || whole.Unmigrated == 0)
+	return q.fromCells(ctx, of, before, of.user == "" || whole.Unmigrated == 0)
 }
 
 // countMappings counts in the API database.
-func (s *Quotas) countMappings(ctx context.Context, of owner, cells []string) (apidb.Counts, error) {
-	c, err := s.o.Store.CountProject(ctx, of.project, of.user, cells)
+func (q *Quotas) countMappings(ctx context.Context, of owner, cells []string) (apidb.Counts, error) {
+	c, err := q.o.Store.CountProject(ctx, of.project, of.user, cells)
 	if err != nil {
 		return c, fmt.Errorf("counting the servers of %s: %w", of, err)
 	}
@@ -172,8 +172,8 @@ func (s *Quotas) countMappings(ctx context.Context, of owner, cells []string) (a
 }
 
 // fromPlacement counts as nova.quota._instances_cores_ram_count_api_db_placement does.
-func (s *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Counts) (projectUsage, error) {
-	held, err := s.o.Placement.Usages(ctx, of.project, of.user)
+func (q *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Counts) (projectUsage, error) {
+	held, err := q.o.Placement.Usages(ctx, of.project, of.user)
 	switch {
 	case placementclient.Down(err):
 		return projectUsage{}, fmt.Errorf("%w: %w", ErrUsageUnknown, err)
@@ -188,17 +188,17 @@ func (s *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Count
 
 // fromCells adds up what the cells say, what the API database knows of those that are down, and
 // what is in none yet. all says that before, which the database knew first, has all servers.
-func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, all bool) (projectUsage, error) {
+func (q *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, all bool) (projectUsage, error) {
 	c := projectUsage{before: before}
-	cells, err := s.o.Store.Cells(ctx)
+	cells, err := q.o.Store.Cells(ctx)
 	if err != nil {
 		return c, fmt.Errorf("reading the cells: %w", err)
 	}
-	pending, err := s.o.Store.BuildRequests(ctx, of.project, 0)
+	pending, err := q.o.Store.BuildRequests(ctx, of.project, 0)
 	if err != nil {
 		return c, fmt.Errorf("reading the build requests of project %s: %w", of.project, err)
 	}
-	answers := gather.All(ctx, s.o.Gatherer, cells,
+	answers := gather.All(ctx, q.o.Gatherer, cells,
 		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
 			if of.user != "" {
 				return usage(ctx, client, cellwire.ServerQuery{ProjectID: of.project, UserID: of.user})
@@ -230,7 +230,7 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 		}
 	}
 	if len(downUUIDs) > 0 {
-		there, err := s.countMappings(ctx, of, downUUIDs)
+		there, err := q.countMappings(ctx, of, downUUIDs)
 		if err != nil {
 			return c, fmt.Errorf("in cells that are down: %w", err)
 		}
@@ -241,7 +241,7 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 		c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
 		// A server that came into its cell just now is counted there and as a build request. The
 		// mappings count it once, and do not count what is being deleted, which its cell counts.
-		once, err := s.deleting(ctx, of, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
+		once, err := q.deleting(ctx, of, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
 		if err != nil {
 			return c, err
 		}
@@ -255,10 +255,10 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 
 // deleting is what servers have that are being deleted in cells. It costs one request for each cell
 // and [cellwire.MaxLimit] of these servers.
-func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (total cellwire.Usage, err error) {
+func (q *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (total cellwire.Usage, err error) {
 	query := cellwire.ServerQuery{ProjectID: of.project,
 		UserID: of.user, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}}
-	answers := gather.All(ctx, s.o.Gatherer, cells,
+	answers := gather.All(ctx, q.o.Gatherer, cells,
 		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
 			return usage(ctx, client, query)
 		})

@@ -105,26 +105,26 @@ type Disabled struct {
 // node; the same reason again changes nothing.
 //
 // Errors: [ErrText]; I/O errors.
-func (s *Disabled) Disable(r Reason) error {
+func (d *Disabled) Disable(r Reason) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file.clone()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.file.clone()
 	next.dropEnabling(r.Node)
 	i := slices.IndexFunc(next.Reasons, func(o Reason) bool { return o.Source == r.Source && o.Node == r.Node })
 	switch {
 	case i < 0:
-		r.Since = s.now().UTC()
+		r.Since = d.now().UTC()
 		next.Reasons = append(next.Reasons, r)
 	case next.Reasons[i].Reason == r.Reason:
 		// Since stays.
 	default:
-		r.Since = s.now().UTC()
+		r.Since = d.now().UTC()
 		next.Reasons[i] = r
 	}
-	return s.write(next)
+	return d.write(next)
 }
 
 // Enable removes a source's reasons for a node, or all with node "". It also records the nodes for
@@ -132,10 +132,10 @@ func (s *Disabled) Disable(r Reason) error {
 // and are returned.
 //
 // Errors: [ErrWhole] if the source's reason is for all nodes and node is not "".
-func (s *Disabled) Enable(source, node string) (left []Reason, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file.clone()
+func (d *Disabled) Enable(source, node string) (left []Reason, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.file.clone()
 	if node != "" && slices.ContainsFunc(next.Reasons,
 		func(r Reason) bool { return r.Source == source && r.Node == "" }) {
 		return nil, fmt.Errorf(
@@ -155,24 +155,24 @@ func (s *Disabled) Enable(source, node string) (left []Reason, err error) {
 			left = append(left, r)
 		}
 	}
-	return left, s.write(next)
+	return left, d.write(next)
 }
 
 // Withdraw removes a source's reason for one node, or that for all nodes with node "". Unlike
 // [Disabled.Enable] it does not remove a trait that another client set.
-func (s *Disabled) Withdraw(source, node string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file.clone()
+func (d *Disabled) Withdraw(source, node string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.file.clone()
 	next.Reasons = slices.DeleteFunc(next.Reasons, func(r Reason) bool { return r.Source == source && r.Node == node })
-	return s.write(next)
+	return d.write(next)
 }
 
 // RenameNode has what is recorded of a node follow its new name.
-func (s *Disabled) RenameNode(from, to string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file.clone()
+func (d *Disabled) RenameNode(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.file.clone()
 	for i := range next.Reasons {
 		if next.Reasons[i].Node == from {
 			next.Reasons[i].Node = to
@@ -183,15 +183,15 @@ func (s *Disabled) RenameNode(from, to string) error {
 			next.Enabling[i] = to
 		}
 	}
-	return s.write(next)
+	return d.write(next)
 }
 
 // Reasons returns why a node is disabled, the oldest first. With node "" it returns all reasons.
-func (s *Disabled) Reasons(node string) []Reason {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (d *Disabled) Reasons(node string) []Reason {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var out []Reason
-	for _, r := range s.file.Reasons {
+	for _, r := range d.file.Reasons {
 		if node == "" || r.Node == "" || r.Node == node {
 			out = append(out, r)
 		}
@@ -201,8 +201,8 @@ func (s *Disabled) Reasons(node string) []Reason {
 }
 
 // Reason formats in one line why a node is disabled.
-func (s *Disabled) Reason(node string) (text string, disabled bool) {
-	reasons := s.Reasons(node)
+func (d *Disabled) Reason(node string) (text string, disabled bool) {
+	reasons := d.Reasons(node)
 	lines := make([]string, 0, len(reasons))
 	for _, r := range reasons {
 		line := r.Reason
@@ -215,26 +215,26 @@ func (s *Disabled) Reason(node string) (text string, disabled bool) {
 }
 
 // Enabling reports whether the trait has to be removed from a node, whichever client set it.
-func (s *Disabled) Enabling(node string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Contains(s.file.Enabling, node) || slices.Contains(s.file.Enabling, "")
+func (d *Disabled) Enabling(node string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.file.Enabling, node) || slices.Contains(d.file.Enabling, "")
 }
 
 // Enabled records that the trait was removed from all nodes to enable.
-func (s *Disabled) Enabled() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.file.clone()
+func (d *Disabled) Enabled() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := d.file.clone()
 	next.Enabling = nil
-	return s.write(next)
+	return d.write(next)
 }
 
 // EnablingAny reports whether the trait has to be removed from any node.
-func (s *Disabled) EnablingAny() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.file.Enabling) > 0
+func (d *Disabled) EnablingAny() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.file.Enabling) > 0
 }
 
 // CheckReason checks a reason: one line of at most 500 characters, without control characters.

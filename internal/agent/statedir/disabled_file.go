@@ -90,17 +90,17 @@ func (f file) validate() error {
 }
 
 // write writes a changed file atomically, and then updates s.file. s.mu is held.
-func (s *Disabled) write(next file) error {
-	if next.equal(s.file) {
+func (d *Disabled) write(next file) error {
+	if next.equal(d.file) {
 		return nil
 	}
 	content, err := json.MarshalIndent(next, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := files.Replace(s.path, append(content, '\n')); err != nil {
+	if err := files.Replace(d.path, append(content, '\n')); err != nil {
 		return fmt.Errorf("recording whether this host is disabled: %w", err)
 	}
-	s.file = next
+	d.file = next
 	return nil
 }

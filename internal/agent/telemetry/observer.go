@@ -48,11 +48,11 @@ func (t *Telemetry) Request(ctx context.Context, req *http.Request, route string
 type observers []resourcetracker.Observer
 
 // Begin implements [resourcetracker.Observer].
-func (all observers) Begin(
+func (ob observers) Begin(
 	ctx context.Context, step resourcetracker.Step, driver, node string,
 ) (context.Context, func(error)) {
-	ends := make([]func(error), 0, len(all))
-	for _, o := range all {
+	ends := make([]func(error), 0, len(ob))
+	for _, o := range ob {
 		var end func(error)
 		ctx, end = o.Begin(ctx, step, driver, node)
 		ends = append(ends, end)
@@ -65,8 +65,8 @@ func (all observers) Begin(
 }
 
 // Count implements [resourcetracker.Observer].
-func (all observers) Count(event resourcetracker.Event, driver, node string, n int) {
-	for _, o := range all {
+func (ob observers) Count(event resourcetracker.Event, driver, node string, n int) {
+	for _, o := range ob {
 		o.Count(event, driver, node, n)
 	}
 }

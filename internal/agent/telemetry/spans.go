@@ -18,10 +18,10 @@ type Spans struct{ *tracing.Tracing }
 var _ resourcetracker.Observer = Spans{}
 
 // Begin implements [resourcetracker.Observer].
-func (t Spans) Begin(
+func (s Spans) Begin(
 	ctx context.Context, step resourcetracker.Step, driver, node string,
 ) (context.Context, func(error)) {
-	ctx, span := t.Root(ctx, string(step), plugins.RequestID(ctx))
+	ctx, span := s.Root(ctx, string(step), plugins.RequestID(ctx))
 	span.Set(tracing.KeyDriver, driver)
 	span.Set(tracing.KeyNode, node)
 	return ctx, span.EndWith

@@ -105,7 +105,7 @@ var pluginStates = []pluginhost.State{
 }
 
 // Describe implements [prometheus.Collector].
-func (w *statusCollector) Describe(out chan<- *prometheus.Desc) {
+func (sc *statusCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMemory,
 		descProcesses, descThreads, descOpenFiles, descMissing, descWarnings, descDisabled,
 		descConditions, descRetries, descStarted,
@@ -115,18 +115,18 @@ func (w *statusCollector) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements [prometheus.Collector].
-func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
+func (sc *statusCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	count := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
-	started := w.m.requests.started.Load() // before the attempts, so that a request under way is no retry
-	s := w.status()
-	now := w.m.now()
+	started := sc.m.requests.started.Load() // before the attempts, so that a request under way is no retry
+	s := sc.status()
+	now := sc.m.now()
 	gauge(descStarted, float64(s.Started.UnixMilli())/1000)
-	count(descRetries, float64(w.monotonic(s.Placement.Requests-started)))
+	count(descRetries, float64(sc.monotonic(s.Placement.Requests-started)))
 	if c := s.Cell; c != nil {
 		gauge(descCellUp, boolValue(c.Up))
 		gauge(descServers, float64(c.Servers))
@@ -163,7 +163,7 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(descMissing, missing, d.Name)
 		gauge(descWarnings, float64(len(d.Warnings)), d.Name)
-		w.nodes(d, s.Started, now, gauge)
+		sc.nodes(d, s.Started, now, gauge)
 	}
 	for _, def := range health.Definitions() {
 		n := 0
@@ -178,7 +178,7 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 
 // nodes exports the ages and states of a driver's nodes. Nodes beyond the limit share the oldest
 // age.
-func (w *statusCollector) nodes(
+func (sc *statusCollector) nodes(
 	d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string),
 ) {
 	ages, order := map[string]float64{}, []string{}
@@ -193,7 +193,7 @@ func (w *statusCollector) nodes(
 		if last.IsZero() {
 			last = started
 		}
-		label := w.m.nodes.label(n.Name)
+		label := sc.m.nodes.label(n.Name)
 		age, known := ages[label]
 		if !known {
 			order = append(order, label)
@@ -210,11 +210,11 @@ func (w *statusCollector) nodes(
 }
 
 // monotonic keeps the count of retries from decreasing.
-func (w *statusCollector) monotonic(now int64) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.retries = max(w.retries, now)
-	return w.retries
+func (sc *statusCollector) monotonic(now int64) int64 {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.retries = max(sc.retries, now)
+	return sc.retries
 }
 
 func boolValue(b bool) float64 {

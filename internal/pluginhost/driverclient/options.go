@@ -71,15 +71,15 @@ func observing(plugin string, observe Observer) grpc.UnaryClientInterceptor {
 // oversized is a request that is too large for a message. It was not sent.
 type oversized struct{ size int }
 
-func (e *oversized) Error() string {
+func (o *oversized) Error() string {
 	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its "+
 		"allocations are too large for a plugin",
-		e.size, protocol.MaxMessage, protocol.MaxMessage>>20)
+		o.size, protocol.MaxMessage, protocol.MaxMessage>>20)
 }
 
 // GRPCStatus returns gRPC's own code for it.
-func (e *oversized) GRPCStatus() *status.Status {
-	return status.New(codes.ResourceExhausted, e.Error())
+func (o *oversized) GRPCStatus() *status.Status {
+	return status.New(codes.ResourceExhausted, o.Error())
 }
 
 // explainOversized distinguishes a request that is too large to send from one that the plugin

@@ -45,11 +45,11 @@ type intruder struct {
 	agent int
 }
 
-func (h *intruder) state(name string) string { return filepath.Join(h.dir, "state", name) }
-func (h *intruder) open(name string) string  { return filepath.Join(h.dir, "open", name) }
-func (h *intruder) mixed(name string) string { return filepath.Join(h.dir, "mixed", name) }
-func (h *intruder) proc(name string) string {
-	return filepath.Join("/proc", strconv.Itoa(h.agent), name)
+func (i *intruder) state(name string) string { return filepath.Join(i.dir, "state", name) }
+func (i *intruder) open(name string) string  { return filepath.Join(i.dir, "open", name) }
+func (i *intruder) mixed(name string) string { return filepath.Join(i.dir, "mixed", name) }
+func (i *intruder) proc(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(i.agent), name)
 }
 
 func byLandlock(k Kernel) bool { return k.Landlock > 0 }

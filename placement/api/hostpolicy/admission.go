@@ -71,13 +71,13 @@ func newReport() report { return report{classes: map[string]float64{}, kinds: ma
 
 // reportIn is the report of the host in a snapshot. Cost: its providers, and a look at all roots if
 // its certificate does not say which compute nodes it has.
-func (h *Request) reportIn(s *ledger.Snapshot) report {
+func (r *Request) reportIn(s *ledger.Snapshot) report {
 	out := newReport()
-	if len(h.id.Nodes) == 0 {
-		out.addTrees(s, h.ownsRoot)
+	if len(r.id.Nodes) == 0 {
+		out.addTrees(s, r.ownsRoot)
 	}
-	for _, node := range h.id.Nodes {
-		if root, ok := s.Provider(node); ok && root.Parent == "" && h.ownsRoot(root) {
+	for _, node := range r.id.Nodes {
+		if root, ok := s.Provider(node); ok && root.Parent == "" && r.ownsRoot(root) {
 			out.addTree(s, root)
 		}
 	}
@@ -259,10 +259,10 @@ type unadmitted struct {
 	count              int
 }
 
-func (r *unadmitted) add(name, flag, why string, args ...any) {
-	if r.count++; r.count <= maxRefusals {
-		r.names, r.whys, r.flags = append(r.names, name),
-			append(r.whys, fmt.Sprintf(why, args...)), append(r.flags, flag)
+func (u *unadmitted) add(name, flag, why string, args ...any) {
+	if u.count++; u.count <= maxRefusals {
+		u.names, u.whys, u.flags = append(u.names, name),
+			append(u.whys, fmt.Sprintf(why, args...)), append(u.flags, flag)
 	}
 }
 

@@ -64,26 +64,26 @@ func newBounds(now func() time.Time) bounds {
 
 // MayWrite takes a write of the host from what it has left, before anything is done for it. Without
 // any left the answer is 429, with the time to wait.
-func (h *Request) MayWrite() error {
-	p := h.policy
-	wait := p.bounds.writes.spend(h.id.Name, min(1+h.x.Received()/bytesPerWrite, maxHostWrites))
+func (r *Request) MayWrite() error {
+	p := r.policy
+	wait := p.bounds.writes.spend(r.id.Name, min(1+r.x.Received()/bytesPerWrite, maxHostWrites))
 	if wait <= 0 {
 		return nil
 	}
 	if p.deps.Limited != nil {
 		p.deps.Limited()
 	}
-	if p.bounds.logged.Allow(h.id.Name) {
-		p.deps.Logger.Warn().Str("host", h.id.Name).Str("user", h.x.Who.User).Int("per_hour", perHour(writesEvery)).
+	if p.bounds.logged.Allow(r.id.Name) {
+		p.deps.Logger.Warn().Str("host", r.id.Name).Str("user", r.x.Who.User).Int("per_hour", perHour(writesEvery)).
 			Msg("A host writes too much, so some writes are answered with 429. Find out why: does more than one " +
 				"agent use its name, is its credential stolen? Logged at most once a minute per host.")
 	}
 	seconds := int64((wait + time.Second - 1) / time.Second)
-	h.x.W.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	r.x.W.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	return osapi.Errorf(http.StatusTooManyRequests,
 		"The host %s has written too much: %d writes at once, and %d an hour, are taken; %d bytes of a body count "+
 			"as one. Wait %d s.",
-		shortened(h.id.Name), maxHostWrites, perHour(writesEvery), bytesPerWrite, seconds)
+		shortened(r.id.Name), maxHostWrites, perHour(writesEvery), bytesPerWrite, seconds)
 }
 
 // treeSize is what all providers of a tree have.

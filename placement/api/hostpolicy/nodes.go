@@ -77,10 +77,10 @@ func (r *reservedNodes) host(node string) string {
 // othersWithNodeUUID are the providers below the root of another host that have the uuid of a
 // compute node of this one: a compute node is a root, and uuids are not equal by chance. One with a
 // name of this host is not taken: it is the node, which an operator has put below another provider.
-func (h *Request) othersWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Provider) {
-	for _, node := range h.id.Nodes {
+func (r *Request) othersWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Provider) {
+	for _, node := range r.id.Nodes {
 		p, ok := s.Provider(node)
-		if ok && p.Parent != "" && !h.owns(s, p) && !h.id.HasProvider(p.Name) {
+		if ok && p.Parent != "" && !r.owns(s, p) && !r.id.HasProvider(p.Name) {
 			list = append(list, p)
 		}
 	}
@@ -89,8 +89,8 @@ func (h *Request) othersWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Provide
 
 // reclaimUUIDs gives providers that are taken other uuids, so that this host can make its node.
 // They keep all else. It returns them as they were.
-func (h *Request) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
-	list := h.othersWithNodeUUID(tx.Snapshot)
+func (r *Request) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
+	list := r.othersWithNodeUUID(tx.Snapshot)
 	for _, was := range list {
 		is, err := tx.ChangeUUID(was.UUID, uuid.NewString())
 		if err != nil {
@@ -98,15 +98,15 @@ func (h *Request) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
 		}
 		tx.OnOutcome(func(err error) {
 			if err == nil {
-				h.logReclaimed(was, is)
+				r.logReclaimed(was, is)
 			}
 		})
 	}
 	return list, nil
 }
 
-func (h *Request) logReclaimed(was, is *ledger.Provider) {
-	h.policy.deps.Logger.Warn().Str("host", h.id.Name).Str("node", was.UUID).
+func (r *Request) logReclaimed(was, is *ledger.Provider) {
+	r.policy.deps.Logger.Warn().Str("host", r.id.Name).Str("node", was.UUID).
 		Str("provider", was.Name).Str("root", was.Root).Str("uuid", is.UUID).
 		Msg("A provider below another root had the uuid of a compute node of this host, and got another uuid. " +
 			"Find out why: may the credential of the host that made it be stolen?")
@@ -114,11 +114,11 @@ func (h *Request) logReclaimed(was, is *ledger.Provider) {
 
 // NeedsReclaim reports whether providers of others have the uuids of compute nodes of this host, so
 // that Reclaim has to run before it reads.
-func (h *Request) NeedsReclaim(s *ledger.Snapshot) bool { return len(h.othersWithNodeUUID(s)) > 0 }
+func (r *Request) NeedsReclaim(s *ledger.Snapshot) bool { return len(r.othersWithNodeUUID(s)) > 0 }
 
 // Reclaim is the transaction after which no provider of others has the uuid of a compute node of
 // this host.
-func (h *Request) Reclaim(tx *ledger.Tx) error {
-	_, err := h.reclaimUUIDs(tx)
+func (r *Request) Reclaim(tx *ledger.Tx) error {
+	_, err := r.reclaimUUIDs(tx)
 	return err
 }

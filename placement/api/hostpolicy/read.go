@@ -50,41 +50,41 @@ func (a Access) Reads() bool {
 
 // Admit refuses a call that no host may make, or that the policy of the server does not allow to
 // hosts. It runs before the handler.
-func (h *Request) Admit(access Access) error {
+func (r *Request) Admit(access Access) error {
 	needs := map[Access]Action{
 		ReadConsumer: ActionAllocations, WriteAllocations: ActionAllocations, CreateNames: ActionNames,
 	}
 	switch action := needs[access]; {
 	case access == NoAccess:
-		return h.refuseCall()
-	case !h.allowed(ActionTree):
-		return h.refuse(ActionTree, "this server's policy lets no such host in")
-	case action != "" && !h.allowed(action):
-		return h.refuse(action, "this server's policy does not allow it; ask its operator")
+		return r.refuseCall()
+	case !r.allowed(ActionTree):
+		return r.refuse(ActionTree, "this server's policy lets no such host in")
+	case action != "" && !r.allowed(action):
+		return r.refuse(action, "this server's policy does not allow it; ask its operator")
 	}
-	h.policy.nodes.reserve(h.id)
+	r.policy.nodes.reserve(r.id)
 	return nil
 }
 
 // MayRead judges what a request reads of a snapshot: the provider or the consumer that its path
 // names, or, of ReadList, what the query that list reads leaves. An error of list is returned.
-func (h *Request) MayRead(s *ledger.Snapshot, access Access, list func() (wire.ProviderQuery, error)) error {
+func (r *Request) MayRead(s *ledger.Snapshot, access Access, list func() (wire.ProviderQuery, error)) error {
 	switch access {
 	case ReadList:
 		q, err := list()
 		if err != nil {
 			return err
 		}
-		return h.mayList(s, &q)
+		return r.mayList(s, &q)
 	case ReadConsumer:
-		uuid := h.x.R.PathValue("consumer")
-		if c, ok := s.Consumer(uuid); ok && !h.holds(s, c) {
-			return h.refuseConsumer(uuid)
+		uuid := r.x.R.PathValue("consumer")
+		if c, ok := s.Consumer(uuid); ok && !r.holds(s, c) {
+			return r.refuseConsumer(uuid)
 		}
 	default:
-		uuid := h.x.R.PathValue("uuid")
-		if p, ok := s.Provider(uuid); ok && !h.owns(s, p) && (access != ReadShared || !h.sharesWith(s, p)) {
-			return h.refuseProvider(uuid)
+		uuid := r.x.R.PathValue("uuid")
+		if p, ok := s.Provider(uuid); ok && !r.owns(s, p) && (access != ReadShared || !r.sharesWith(s, p)) {
+			return r.refuseProvider(uuid)
 		}
 	}
 	return nil
@@ -92,35 +92,35 @@ func (h *Request) MayRead(s *ledger.Snapshot, access Access, list func() (wire.P
 
 // mayList judges a list of providers by its query: one of its conditions must leave nothing but
 // what the host may read, whatever else Placement has.
-func (h *Request) mayList(s *ledger.Snapshot, q *wire.ProviderQuery) error {
+func (r *Request) mayList(s *ledger.Snapshot, q *wire.ProviderQuery) error {
 	switch {
 	case q.InTree != "":
-		if p, ok := s.Provider(q.InTree); ok && !h.owns(s, p) {
-			return h.refuseProvider(q.InTree)
+		if p, ok := s.Provider(q.InTree); ok && !r.owns(s, p) {
+			return r.refuseProvider(q.InTree)
 		}
 		return nil
 	case q.UUID != "":
-		if p, ok := s.Provider(q.UUID); ok && !h.owns(s, p) && !h.sharesWith(s, p) {
-			return h.refuseProvider(q.UUID)
+		if p, ok := s.Provider(q.UUID); ok && !r.owns(s, p) && !r.sharesWith(s, p) {
+			return r.refuseProvider(q.UUID)
 		}
 		return nil
 	case q.Name != "":
 		p, ok := s.ProviderByName(q.Name)
-		if ok && (h.owns(s, p) || h.sharesWith(s, p)) || !ok && h.id.HasProvider(q.Name) {
+		if ok && (r.owns(s, p) || r.sharesWith(s, p)) || !ok && r.id.HasProvider(q.Name) {
 			return nil
 		}
-		return h.refuse(ActionTree, "the name %s is not this host's", shortened(q.Name))
+		return r.refuse(ActionTree, "the name %s is not this host's", shortened(q.Name))
 	case slices.ContainsFunc(q.Required,
 		func(set []string) bool { return slices.Equal(set, []string{providertree.TraitSharesViaAggregate}) }):
 		// Those that share with the host's providers, by aggregates of these.
 		if slices.ContainsFunc(q.MemberOf, func(set []string) bool {
-			return !slices.ContainsFunc(set, func(aggregate string) bool { return !h.inAggregate(s, aggregate) })
+			return !slices.ContainsFunc(set, func(aggregate string) bool { return !r.inAggregate(s, aggregate) })
 		}) {
 			return nil
 		}
-		return h.refuse(ActionTree, "none of the conditions member_of has only aggregates of this host's providers")
+		return r.refuse(ActionTree, "none of the conditions member_of has only aggregates of this host's providers")
 	}
-	return h.refuse(ActionTree,
+	return r.refuse(ActionTree,
 		"the list can have providers of others; a host lists by uuid, by a name of its own, by in_tree, or by "+
 			"member_of and required=%s",
 		providertree.TraitSharesViaAggregate)

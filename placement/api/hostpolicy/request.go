@@ -32,34 +32,34 @@ func (p *Policy) Request(x *osapi.Exchange) *Request {
 }
 
 // allowed reports whether the policy allows an action to the host.
-func (h *Request) allowed(action Action) bool {
-	return h.policy.deps.Allows(action, &h.x.Who)
+func (r *Request) allowed(action Action) bool {
+	return r.policy.deps.Allows(action, &r.x.Who)
 }
 
 // owns reports whether a provider is in a tree of the host: the name of its root is the host's, and
 // so is its uuid, if the certificate names compute nodes. The name alone would give a host h3 what
 // a host h3.site2 has. Cost: one look-up.
-func (h *Request) owns(s *ledger.Snapshot, p *ledger.Provider) bool {
+func (r *Request) owns(s *ledger.Snapshot, p *ledger.Provider) bool {
 	if p.Parent == "" {
-		return h.ownsRoot(p)
+		return r.ownsRoot(p)
 	}
 	root, ok := s.Provider(p.Root)
-	return ok && h.ownsRoot(root)
+	return ok && r.ownsRoot(root)
 }
 
 // ownsRoot is owns of a root.
-func (h *Request) ownsRoot(root *ledger.Provider) bool {
-	return h.id.HasName(root.Name) && h.id.HasNode(root.UUID)
+func (r *Request) ownsRoot(root *ledger.Provider) bool {
+	return r.id.HasName(root.Name) && r.id.HasNode(root.UUID)
 }
 
 // sharesWith reports whether a provider shares what it has with a tree of the host: it has the
 // trait, and is in an aggregate with a provider of the tree. Cost: the members of its aggregates.
-func (h *Request) sharesWith(s *ledger.Snapshot, p *ledger.Provider) bool {
+func (r *Request) sharesWith(s *ledger.Snapshot, p *ledger.Provider) bool {
 	if !p.HasTrait(providertree.TraitSharesViaAggregate) {
 		return false
 	}
 	for _, aggregate := range p.Aggregates {
-		if h.inAggregate(s, aggregate) {
+		if r.inAggregate(s, aggregate) {
 			return true
 		}
 	}
@@ -68,14 +68,14 @@ func (h *Request) sharesWith(s *ledger.Snapshot, p *ledger.Provider) bool {
 
 // inAggregate reports whether a provider of the host is in an aggregate. Cost: the members, unless
 // a root that is named as the certificate says has one of them below it.
-func (h *Request) inAggregate(s *ledger.Snapshot, aggregate string) bool {
+func (r *Request) inAggregate(s *ledger.Snapshot, aggregate string) bool {
 	members := s.InAggregate(aggregate)
 	if members.Len() == 0 {
 		return false
 	}
-	for _, name := range h.id.Names {
+	for _, name := range r.id.Names {
 		root, ok := s.ProviderByName(name)
-		if !ok || root.Parent != "" || !h.ownsRoot(root) {
+		if !ok || root.Parent != "" || !r.ownsRoot(root) {
 			continue
 		}
 		for _, p := range s.Tree(root.UUID) {
@@ -85,7 +85,7 @@ func (h *Request) inAggregate(s *ledger.Snapshot, aggregate string) bool {
 		}
 	}
 	for p := range members.All() {
-		if h.owns(s, p) {
+		if r.owns(s, p) {
 			return true
 		}
 	}
@@ -93,9 +93,9 @@ func (h *Request) inAggregate(s *ledger.Snapshot, aggregate string) bool {
 }
 
 // holds reports whether a consumer has allocations in the trees of the host.
-func (h *Request) holds(s *ledger.Snapshot, c *ledger.Consumer) bool {
+func (r *Request) holds(s *ledger.Snapshot, c *ledger.Consumer) bool {
 	for i := range c.Allocations {
-		if p, ok := s.Provider(c.Allocations[i].Provider); ok && h.owns(s, p) {
+		if p, ok := s.Provider(c.Allocations[i].Provider); ok && r.owns(s, p) {
 			return true
 		}
 	}
@@ -103,9 +103,9 @@ func (h *Request) holds(s *ledger.Snapshot, c *ledger.Consumer) bool {
 }
 
 // refuse is the answer to what a host may not do: the rule, why, and what to do.
-func (h *Request) refuse(action Action, why string, args ...any) *osapi.Error {
+func (r *Request) refuse(action Action, why string, args ...any) *osapi.Error {
 	e := osapi.Errorf(http.StatusForbidden, "Policy does not allow the host %s to do this (%s): %s.",
-		shortened(h.id.Name), action, fmt.Sprintf(why, args...))
+		shortened(r.id.Name), action, fmt.Sprintf(why, args...))
 	e.Code = string(wire.CodeHost)
 	e.Hint = "the credential of a host was used for what is not that host's: find out why; if the credential may be " +
 		"stolen, put the host on the deny list"
@@ -113,14 +113,14 @@ func (h *Request) refuse(action Action, why string, args ...any) *osapi.Error {
 }
 
 // refuseCall is the answer to calls that no host may make.
-func (h *Request) refuseCall() *osapi.Error {
-	return h.refuse(ActionTree, "%s %s is not for hosts; use the credential of a user with the role service or admin",
-		h.x.R.Method, h.x.Route)
+func (r *Request) refuseCall() *osapi.Error {
+	return r.refuse(ActionTree, "%s %s is not for hosts; use the credential of a user with the role service or admin",
+		r.x.R.Method, r.x.Route)
 }
 
 // refuseProvider is the answer about a provider of others.
-func (h *Request) refuseProvider(uuid string) *osapi.Error {
-	return h.refuse(
+func (r *Request) refuseProvider(uuid string) *osapi.Error {
+	return r.refuse(
 		ActionTree,
 		"resource provider %s is not in a tree of this host, whose root is named as the host is, or as that with a "+
 			"domain, and is a compute node of its certificate if that names any. "+
@@ -131,7 +131,7 @@ func (h *Request) refuseProvider(uuid string) *osapi.Error {
 }
 
 // refuseConsumer is the answer about a consumer of others.
-func (h *Request) refuseConsumer(uuid string) *osapi.Error {
-	return h.refuse(ActionAllocations, "consumer %s has allocations, and none of them in a tree of this host",
+func (r *Request) refuseConsumer(uuid string) *osapi.Error {
+	return r.refuse(ActionAllocations, "consumer %s has allocations, and none of them in a tree of this host",
 		shortened(uuid))
 }

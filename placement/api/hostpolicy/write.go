@@ -14,15 +14,15 @@ import (
 // Guarded adds to a transaction of a host the check of what it touched, before and after: nothing
 // is committed that a host may not do, whichever call asked for it. Errors that say something
 // about others are replaced.
-func (h *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
+func (r *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
 		w := write{
-			Request: h, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{},
+			Request: r, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{},
 			beside: map[string]bool{}, sizes: map[string]treeSize{},
 			reclaims: map[int64]bool{},
 		}
-		if h.x.Route == ProvidersPath {
-			taken, err := h.reclaimUUIDs(tx)
+		if r.x.Route == ProvidersPath {
+			taken, err := r.reclaimUUIDs(tx)
 			if err != nil {
 				return err
 			}
@@ -31,7 +31,7 @@ func (h *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 			}
 		}
 		// A call that changes nothing touches nothing, and its answer may show the provider.
-		if uuid := h.x.R.PathValue("uuid"); uuid != "" {
+		if uuid := r.x.R.PathValue("uuid"); uuid != "" {
 			if p, ok := w.before.Provider(uuid); ok && !w.owns(w.before, p) {
 				return w.refuseProvider(uuid)
 			}
@@ -49,21 +49,21 @@ func (h *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 // up: the answer must not depend on what their providers have. Of these, a request can name only
 // what a consumer of the host holds there. Providers that do not exist are left to the transaction.
 // A nil h (no host) allows everything.
-func (h *Request) MayName(
+func (r *Request) MayName(
 	s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations,
 ) error {
-	if h == nil {
+	if r == nil {
 		return nil
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(inventories)) {
-		if p, ok := s.Provider(uuid); ok && !h.owns(s, p) {
-			return h.refuseProvider(uuid)
+		if p, ok := s.Provider(uuid); ok && !r.owns(s, p) {
+			return r.refuseProvider(uuid)
 		}
 	}
 	for i := range list {
 		c, ok := s.Consumer(list[i].Consumer)
-		if ok && len(c.Allocations) > 0 && !h.holds(s, c) {
-			return h.refuseConsumer(list[i].Consumer)
+		if ok && len(c.Allocations) > 0 && !r.holds(s, c) {
+			return r.refuseConsumer(list[i].Consumer)
 		}
 		has := map[[2]string]int64{}
 		if ok {
@@ -72,12 +72,12 @@ func (h *Request) MayName(
 			}
 		}
 		for _, uuid := range slices.Sorted(maps.Keys(list[i].Resources)) {
-			if p, ok := s.Provider(uuid); !ok || h.owns(s, p) {
+			if p, ok := s.Provider(uuid); !ok || r.owns(s, p) {
 				continue
 			}
 			for class, amount := range list[i].Resources[uuid] {
 				if amount > has[[2]string{uuid, class}] {
-					return h.refuseProvider(uuid)
+					return r.refuseProvider(uuid)
 				}
 			}
 		}

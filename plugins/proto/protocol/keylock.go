@@ -23,44 +23,44 @@ type keyLock struct {
 
 // Lock waits for the lock of a key and returns its unlock function. If ctx ends first, the error is
 // the cause.
-func (m *KeyLocks) Lock(ctx context.Context, key string) (unlock func(), err error) {
-	l := m.join(key)
+func (k *KeyLocks) Lock(ctx context.Context, key string) (unlock func(), err error) {
+	l := k.join(key)
 	if ctx.Err() != nil || l.Acquire(ctx, 1) != nil {
-		m.leave(key, l)
+		k.leave(key, l)
 		return nil, context.Cause(ctx)
 	}
 	return func() {
 		l.Release(1)
-		m.leave(key, l)
+		k.leave(key, l)
 	}, nil
 }
 
 // Len returns how many keys are kept.
-func (m *KeyLocks) Len() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.locks)
+func (k *KeyLocks) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.locks)
 }
 
-func (m *KeyLocks) join(key string) *keyLock {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l := m.locks[key]
+func (k *KeyLocks) join(key string) *keyLock {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.locks[key]
 	if l == nil {
-		if m.locks == nil {
-			m.locks = map[string]*keyLock{}
+		if k.locks == nil {
+			k.locks = map[string]*keyLock{}
 		}
 		l = &keyLock{Weighted: semaphore.NewWeighted(1)}
-		m.locks[key] = l
+		k.locks[key] = l
 	}
 	l.users++
 	return l
 }
 
-func (m *KeyLocks) leave(key string, l *keyLock) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (k *KeyLocks) leave(key string, l *keyLock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if l.users--; l.users == 0 {
-		delete(m.locks, key)
+		delete(k.locks, key)
 	}
 }

@@ -29,26 +29,26 @@ func byConsumer(a, b plugins.Violation) int {
 }
 
 // unknown are the violations for a consumer without a domain.
-func (s *relocation) unknown(consumer string, places []plugins.Place, cells int) []plugins.Violation {
+func (r *relocation) unknown(consumer string, places []plugins.Place, cells int) []plugins.Violation {
 	slices.SortFunc(places, byPlace)
 	out := make([]plugins.Violation, 0, len(places))
 	for _, place := range places {
 		problem := fmt.Sprintf("the host has no domain for it, so it is unknown which of the %d NUMA cells it uses",
 			cells)
 		out = append(out, plugins.Violation{Consumer: consumer, Provider: place.Provider, Class: place.Class,
-			Problem: problem, Hint: s.hint(consumer, false)})
+			Problem: problem, Hint: r.hint(consumer, false)})
 	}
 	return out
 }
 
 // explain says of each violation what can be done.
-func (s *relocation) explain(plan Plan) []plugins.Violation {
+func (r *relocation) explain(plan Plan) []plugins.Violation {
 	out := make([]plugins.Violation, 0, len(plan.Violations))
 	for _, o := range plan.Violations {
-		if before, guessed := s.loose[bond{o.Consumer, !s.computing(o.Class)}]; guessed && before != o.Problem {
+		if before, guessed := r.loose[bond{o.Consumer, !r.computing(o.Class)}]; guessed && before != o.Problem {
 			o.Problem = before + "; and it fits nowhere else: " + o.Problem
 		}
-		o.Hint = s.hint(o.Consumer, s.conflicting(plan, o))
+		o.Hint = r.hint(o.Consumer, r.conflicting(plan, o))
 		out = append(out, o)
 	}
 	return out
@@ -56,8 +56,8 @@ func (s *relocation) explain(plan Plan) []plugins.Violation {
 
 // problemOf is the problem of a consumer without a domain, or that of its domain if it could not be
 // read.
-func (s *relocation) problemOf(consumer, problem string) string {
-	if unread := s.Unread[consumer]; unread != "" {
+func (r *relocation) problemOf(consumer, problem string) string {
+	if unread := r.Unread[consumer]; unread != "" {
 		return unread
 	}
 	return problem
@@ -65,13 +65,13 @@ func (s *relocation) problemOf(consumer, problem string) string {
 
 // hint is what an operator can do about a violation; conflict marks one about a rename. Equal
 // violations have equal hints, which are then printed once.
-func (s *relocation) hint(consumer string, conflict bool) string {
+func (r *relocation) hint(consumer string, conflict bool) string {
 	switch {
 	case conflict:
 		return "first give the class to the devices of this guest alone, start the agent, and then change the others"
-	case s.Unread[consumer] != "":
+	case r.Unread[consumer] != "":
 		return "inspect the domain with `virsh dumpxml CONSUMER`, and fix it with virsh edit"
-	case s.domains[consumer] == nil:
+	case r.domains[consumer] == nil:
 		return "confirm or revert its migration, or wait until the guest has started; `openstack resource provider " +
 			"allocation delete CONSUMER` removes a stale allocation"
 	}
@@ -79,9 +79,9 @@ func (s *relocation) hint(consumer string, conflict bool) string {
 }
 
 // generalHint is the hint for all violations.
-func (s *relocation) generalHint() string {
+func (r *relocation) generalHint() string {
 	const show = "`openstack resource provider allocation show CONSUMER` shows all that a consumer holds"
-	if s.Unplaced == Guess {
+	if r.Unplaced == Guess {
 		return show
 	}
 	return show + ". With unplaced_consumers = \"guess\" in the driver's configuration, they go where capacity is free"
@@ -100,11 +100,11 @@ func reason(violations []plugins.Violation) string {
 }
 
 // notes says what an operator should know about a reshape that succeeds.
-func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
+func (r *relocation) notes(plan Plan, after providertree.Allocations) []string {
 	var out []string
-	for _, place := range s.staying {
+	for _, place := range r.staying {
 		holders := 0
-		for _, consumer := range s.consumers {
+		for _, consumer := range r.consumers {
 			if after[consumer].Resources[place.Provider][place.Class] > 0 {
 				holders++
 			}
@@ -114,11 +114,11 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 				fmt.Sprintf(
 					"%d consumers keep their %s on %s, because no other resource provider has inventory for them; "+
 						"it is removed when they are deleted",
-					holders, place.Class, s.name(place.Provider)))
+					holders, place.Class, r.name(place.Provider)))
 		}
 	}
-	for _, place := range s.parts {
-		if consumers := s.unlocated(place, after); len(consumers) > 0 {
+	for _, place := range r.parts {
+		if consumers := r.unlocated(place, after); len(consumers) > 0 {
 			more := ""
 			if len(consumers) > maxUnread {
 				consumers, more = consumers[:maxUnread], fmt.Sprintf(" and %d more", len(consumers)-maxUnread)
@@ -127,12 +127,12 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 				fmt.Sprintf(
 					"consumers without a readable domain keep their %s on %s, because it is unknown whether their "+
 						"processors are dedicated: %s%s",
-					place.Class, s.name(place.Provider), strings.Join(consumers, ", "), more))
+					place.Class, r.name(place.Provider), strings.Join(consumers, ", "), more))
 		}
 	}
 	named, more := 0, 0
 	for moves := range byOwner(plan.Moves) {
-		for _, note := range s.notesOf(moves, after) {
+		for _, note := range r.notesOf(moves, after) {
 			if named++; named > maxNotes {
 				more++
 				continue
@@ -149,9 +149,9 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 
 // unlocated are the consumers of a place that moves only in part, without a domain that shows their
 // part.
-func (s *relocation) unlocated(place plugins.Place, after providertree.Allocations) []string {
-	return slices.DeleteFunc(slices.Clone(s.consumers), func(consumer string) bool {
-		return s.domains[consumer] != nil || after[consumer].Resources[place.Provider][place.Class] == 0
+func (r *relocation) unlocated(place plugins.Place, after providertree.Allocations) []string {
+	return slices.DeleteFunc(slices.Clone(r.consumers), func(consumer string) bool {
+		return r.domains[consumer] != nil || after[consumer].Resources[place.Provider][place.Class] == 0
 	})
 }
 
@@ -172,34 +172,34 @@ func byOwner(moves plugins.Moves) func(func(plugins.Moves) bool) {
 }
 
 // notesOf are the notes about one consumer's moves.
-func (s *relocation) notesOf(moves plugins.Moves, after providertree.Allocations) []string {
+func (r *relocation) notesOf(moves plugins.Moves, after providertree.Allocations) []string {
 	consumer := moves[0].Consumer
 	chosen := map[string][]string{} // by the reason
 	mdevs := false
 	for _, m := range moves {
-		why, guessed := s.loose[bond{consumer, !s.computing(m.From.Class)}]
-		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
-			why, guessed = s.problemOf(consumer, "the host has no domain for it"), true
+		why, guessed := r.loose[bond{consumer, !r.computing(m.From.Class)}]
+		if !guessed && r.domains[consumer] == nil && r.computing(m.From.Class) {
+			why, guessed = r.problemOf(consumer, "the host has no domain for it"), true
 		}
 		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors &&
-			s.domains[consumer] != nil && !s.unpinned[consumer] {
+			r.domains[consumer] != nil && !r.unpinned[consumer] {
 			guessed = false // these are where they are pinned
 		}
-		if guessed && m.From.Provider != m.To.Provider && s.choice(m.To) {
+		if guessed && m.From.Provider != m.To.Provider && r.choice(m.To) {
 			chosen[why] = append(chosen[why],
-				fmt.Sprintf("%d of %s to %s", m.Amount, m.To.Class, s.name(m.To.Provider)))
+				fmt.Sprintf("%d of %s to %s", m.Amount, m.To.Class, r.name(m.To.Provider)))
 		}
-		mdevs = mdevs || s.providers[m.To.Provider].Kind == MdevParent && !guessed
+		mdevs = mdevs || r.providers[m.To.Provider].Kind == MdevParent && !guessed
 	}
 	var out []string
 	for _, why := range slices.Sorted(maps.Keys(chosen)) {
 		out = append(out, fmt.Sprintf("consumer %s was placed where capacity is free, %s: %s",
 			consumer, strings.Join(chosen[why], ", "), why))
 	}
-	if d := s.domains[consumer]; d != nil && mdevs {
+	if d := r.domains[consumer]; d != nil && mdevs {
 		var held int64
 		for provider, amounts := range after[consumer].Resources {
-			if is := s.providers[provider]; is.Kind == MdevParent {
+			if is := r.providers[provider]; is.Kind == MdevParent {
 				held += amounts[is.Class]
 			}
 		}
@@ -214,21 +214,21 @@ func (s *relocation) notesOf(moves plugins.Moves, after providertree.Allocations
 }
 
 // choice reports whether there was another place.
-func (s *relocation) choice(to plugins.Place) bool {
-	if s.computing(to.Class) {
-		return s.sites(to.Class) > 1
+func (r *relocation) choice(to plugins.Place) bool {
+	if r.computing(to.Class) {
+		return r.sites(to.Class) > 1
 	}
 	n := 0
-	for uuid, is := range s.providers {
-		if _, has := s.tree.Inventory(uuid, is.Class); has && is.Kind == s.providers[to.Provider].Kind {
+	for uuid, is := range r.providers {
+		if _, has := r.tree.Inventory(uuid, is.Class); has && is.Kind == r.providers[to.Provider].Kind {
 			n++
 		}
 	}
 	return n > 1
 }
 
-func (s *relocation) name(uuid string) string {
-	if at, there := s.Tree.Provider(uuid); there {
+func (r *relocation) name(uuid string) string {
+	if at, there := r.Tree.Provider(uuid); there {
 		return at.Name
 	}
 	return uuid

@@ -104,20 +104,20 @@ const rounds = 3
 
 // plan makes a plan. With Guess it repeats it for the violations, which then go where capacity is
 // free.
-func (s *relocation) plan() Plan {
+func (r *relocation) plan() Plan {
 	reshape := Reshape{
-		Machine: s.Machine, Domains: s.Domains, Allocations: s.seen, Tree: s.tree, Providers: s.providers,
-		Pages: s.pages, Dedicated: s.Dedicated, Rule: s.Rule,
+		Machine: r.Machine, Domains: r.Domains, Allocations: r.seen, Tree: r.tree, Providers: r.providers,
+		Pages: r.pages, Dedicated: r.Dedicated, Rule: r.Rule,
 	}
-	if s.Unplaced == Guess {
+	if r.Unplaced == Guess {
 		reshape.Rule = Split
 	}
 	plan := reshape.Plan()
-	for round := 1; round < rounds && s.Unplaced == Guess && len(plan.Violations) > 0; round++ {
-		if !s.loosen(plan) && reshape.Guess {
+	for round := 1; round < rounds && r.Unplaced == Guess && len(plan.Violations) > 0; round++ {
+		if !r.loosen(plan) && reshape.Guess {
 			break // the first guess is made in any case: it can resolve a conflict of renames
 		}
-		reshape.Guess, reshape.Domains = true, s.loosened()
+		reshape.Guess, reshape.Domains = true, r.loosened()
 		plan = reshape.Plan()
 	}
 	return plan
@@ -132,34 +132,34 @@ type bond struct {
 // loosen removes a binding of each violation, and reports whether it removed any: first that of the
 // memory, then that of the processors. A violation that is only about a rename stays bound, because
 // its place is known.
-func (s *relocation) loosen(plan Plan) bool {
+func (r *relocation) loosen(plan Plan) bool {
 	more := false
 	now := map[bond]bool{} // one consumer may have several violations
 	for _, o := range plan.Violations {
-		b := bond{o.Consumer, !s.computing(o.Class)}
-		_, before := s.loose[b]
+		b := bond{o.Consumer, !r.computing(o.Class)}
+		_, before := r.loose[b]
 		switch {
-		case now[b] || s.conflicting(plan, o):
+		case now[b] || r.conflicting(plan, o):
 		case !before:
-			s.loose[b], now[b], more = s.problemOf(o.Consumer, o.Problem), true, true
-		case !b.devices && !s.unpinned[o.Consumer]:
-			s.unpinned[o.Consumer], more = true, true
+			r.loose[b], now[b], more = r.problemOf(o.Consumer, o.Problem), true, true
+		case !b.devices && !r.unpinned[o.Consumer]:
+			r.unpinned[o.Consumer], more = true, true
 		}
 	}
 	return more
 }
 
 // loosened are the domains without what binds those that are loose.
-func (s *relocation) loosened() []domain.Domain {
-	out := slices.Clone(s.Domains)
+func (r *relocation) loosened() []domain.Domain {
+	out := slices.Clone(r.Domains)
 	for i := range out {
-		if _, is := s.loose[bond{out[i].UUID, true}]; is {
+		if _, is := r.loose[bond{out[i].UUID, true}]; is {
 			out[i].Mdevs, out[i].PCI, out[i].Security = nil, nil, ""
 		}
-		if _, is := s.loose[bond{out[i].UUID, false}]; is {
+		if _, is := r.loose[bond{out[i].UUID, false}]; is {
 			out[i].Memory, out[i].Cells = domain.NUMATune{}, nil
 		}
-		if s.unpinned[out[i].UUID] {
+		if r.unpinned[out[i].UUID] {
 			out[i].Pins, out[i].CPUSet = nil, nil
 		}
 	}
@@ -168,26 +168,26 @@ func (s *relocation) loosened() []domain.Domain {
 
 // conflicting reports whether a violation's devices have a class that its allocations cannot get
 // because of other renames.
-func (s *relocation) conflicting(plan Plan, o plugins.Violation) bool {
+func (r *relocation) conflicting(plan Plan, o plugins.Violation) bool {
 	taken := false // its present class is a new name of others
 	for _, to := range plan.Renames {
 		taken = taken || to == o.Class
 	}
 	cannot := func(uuid string) bool {
-		class := s.providers[uuid].Class
+		class := r.providers[uuid].Class
 		to, renamed := plan.Renames[o.Class]
 		_, again := plan.Renames[class]
 		return class != "" && class != o.Class && (taken || again || renamed && to != class)
 	}
-	if s.providers[o.Provider].Class != "" && cannot(o.Provider) {
+	if r.providers[o.Provider].Class != "" && cannot(o.Provider) {
 		return true
 	}
-	d := s.domains[o.Consumer]
-	if d == nil || s.computing(o.Class) || o.Class == "MEM_ENCRYPTION_CONTEXT" {
+	d := r.domains[o.Consumer]
+	if d == nil || r.computing(o.Class) || o.Class == "MEM_ENCRYPTION_CONTEXT" {
 		return false // its violation is not about a mediated device
 	}
-	for parent := range s.host.Facts(*d).Mdevs {
-		if uuid, known := s.makers[parent]; known && cannot(uuid) {
+	for parent := range r.host.Facts(*d).Mdevs {
+		if uuid, known := r.makers[parent]; known && cannot(uuid) {
 			return true
 		}
 	}

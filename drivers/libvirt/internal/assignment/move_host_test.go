@@ -90,11 +90,11 @@ func must[T any](v T, err error) T {
 }
 
 // tree makes providers and their inventory.
-func (s totals) tree() *providertree.Tree {
+func (t totals) tree() *providertree.Tree {
 	tree := &providertree.Tree{}
 	must(0, tree.AddRoot(moveRoot, "cn1"))
 	must(tree.AddAggregates(moveRoot, aggregate))
-	for _, uuid := range slices.Sorted(maps.Keys(s)) {
+	for _, uuid := range slices.Sorted(maps.Keys(t)) {
 		switch name := names[uuid]; {
 		case uuid == moveRoot:
 		case uuid == shared:
@@ -106,7 +106,7 @@ func (s totals) tree() *providertree.Tree {
 		default:
 			must(0, tree.AddChild(moveRoot, uuid, "cn1_"+uuid[33:]))
 		}
-		for class, total := range s[uuid] {
+		for class, total := range t[uuid] {
 			must(tree.SetInventory(uuid, class, providertree.Inventory{Total: total, MaxUnit: total}))
 		}
 	}

@@ -101,11 +101,11 @@ func newRelocation(r MoveRequest) *relocation {
 
 // recognise finds out what a site does not say: the class of its devices, and its kind of
 // encryption by its name.
-func (s *relocation) recognise() {
-	root, _ := s.Tree.Provider(s.Root)
-	for _, uuid := range slices.Sorted(maps.Keys(s.providers)) {
-		is := s.providers[uuid]
-		at, there := s.Tree.Provider(uuid)
+func (r *relocation) recognise() {
+	root, _ := r.Tree.Provider(r.Root)
+	for _, uuid := range slices.Sorted(maps.Keys(r.providers)) {
+		is := r.providers[uuid]
+		at, there := r.Tree.Provider(uuid)
 		if !there {
 			continue
 		}
@@ -117,19 +117,19 @@ func (s *relocation) recognise() {
 				is.Security = domain.Security(strings.ReplaceAll(kind, "_", "-"))
 			}
 		case MdevParent, PCI:
-			is.Class = s.classOf(at, is.Class)
+			is.Class = r.classOf(at, is.Class)
 		}
 		if is.Kind == MdevParent {
-			s.makers[is.Parent] = uuid
+			r.makers[is.Parent] = uuid
 		}
-		s.providers[uuid] = is
+		r.providers[uuid] = is
 	}
 }
 
 // classOf is the class of a provider's devices from now on.
-func (s *relocation) classOf(at providertree.Provider, said string) string {
+func (r *relocation) classOf(at providertree.Provider, said string) string {
 	classes := slices.DeleteFunc(at.Inventories.Classes(),
-		func(class string) bool { return s.moving[plugins.Place{Provider: at.UUID, Class: class}] })
+		func(class string) bool { return r.moving[plugins.Place{Provider: at.UUID, Class: class}] })
 	switch {
 	case slices.Contains(classes, said):
 		return said
@@ -142,9 +142,9 @@ func (s *relocation) classOf(at providertree.Provider, said string) string {
 }
 
 // formerly is what a provider was that is no site any more.
-func (s *relocation) formerly(place plugins.Place) Provider {
+func (r *relocation) formerly(place plugins.Place) Provider {
 	switch {
-	case s.computing(place.Class):
+	case r.computing(place.Class):
 		return Provider{Kind: Cell, Cell: machine.NoCell}
 	case place.Class == encryptionClass:
 		return Provider{Kind: Encryption}
@@ -152,22 +152,22 @@ func (s *relocation) formerly(place plugins.Place) Provider {
 	return Provider{Kind: MdevParent}
 }
 
-func (s *relocation) computing(class string) bool {
-	_, pages := s.pages[class]
+func (r *relocation) computing(class string) bool {
+	_, pages := r.pages[class]
 	return pages || class == "VCPU" || class == "PCPU" || class == "MEMORY_MB"
 }
 
 // splits reports whether a place leaves in part only: it keeps inventory of VCPU, and guests with
 // dedicated processors have PCPU from now on.
-func (s *relocation) splits(from plugins.Place) bool {
-	if _, has := s.Tree.Inventory(from.Provider, from.Class); !has || from.Class != "VCPU" {
+func (r *relocation) splits(from plugins.Place) bool {
+	if _, has := r.Tree.Inventory(from.Provider, from.Class); !has || from.Class != "VCPU" {
 		return false
 	}
-	if s.providers[from.Provider].Kind == Cell {
-		return !s.hasStaying(plugins.Place{Provider: s.Root, Class: from.Class})
+	if r.providers[from.Provider].Kind == Cell {
+		return !r.hasStaying(plugins.Place{Provider: r.Root, Class: from.Class})
 	}
-	for uuid, is := range s.providers {
-		if _, has := s.Tree.Inventory(uuid, from.Class); has && is.Kind == Cell {
+	for uuid, is := range r.providers {
+		if _, has := r.Tree.Inventory(uuid, from.Class); has && is.Kind == Cell {
 			return false
 		}
 	}
@@ -175,20 +175,20 @@ func (s *relocation) splits(from plugins.Place) bool {
 }
 
 // gained reports whether some other place has inventory for what is allocated at a moving one.
-func (s *relocation) gained(from plugins.Place) bool {
-	own := s.providers[from.Provider]
-	if own.Class != "" && s.hasStaying(plugins.Place{Provider: from.Provider, Class: own.Class}) {
+func (r *relocation) gained(from plugins.Place) bool {
+	own := r.providers[from.Provider]
+	if own.Class != "" && r.hasStaying(plugins.Place{Provider: from.Provider, Class: own.Class}) {
 		return true // its devices are called by another name
 	}
 	mdevs := own.Kind == MdevParent
-	if own.Kind == Root && !s.computing(from.Class) && from.Class != encryptionClass {
+	if own.Kind == Root && !r.computing(from.Class) && from.Class != encryptionClass {
 		mdevs = true
 	}
-	for uuid, is := range s.providers {
+	for uuid, is := range r.providers {
 		switch {
 		case is.Kind == Elsewhere:
-		case s.hasStaying(plugins.Place{Provider: uuid, Class: from.Class}),
-			mdevs && is.Kind == MdevParent && s.hasStaying(plugins.Place{Provider: uuid, Class: is.Class}):
+		case r.hasStaying(plugins.Place{Provider: uuid, Class: from.Class}),
+			mdevs && is.Kind == MdevParent && r.hasStaying(plugins.Place{Provider: uuid, Class: is.Class}):
 			return true
 		}
 	}
@@ -196,16 +196,16 @@ func (s *relocation) gained(from plugins.Place) bool {
 }
 
 // hasStaying reports whether there is inventory at a place that does not leave.
-func (s *relocation) hasStaying(place plugins.Place) bool {
-	_, has := s.Tree.Inventory(place.Provider, place.Class)
-	return has && !s.moving[place]
+func (r *relocation) hasStaying(place plugins.Place) bool {
+	_, has := r.Tree.Inventory(place.Provider, place.Class)
+	return has && !r.moving[place]
 }
 
 // sites are the root and the cells that have inventory of a class.
-func (s *relocation) sites(class string) int {
+func (r *relocation) sites(class string) int {
 	n := 0
-	for uuid, is := range s.providers {
-		if _, has := s.tree.Inventory(uuid, class); has && (is.Kind == Root || is.Kind == Cell) {
+	for uuid, is := range r.providers {
+		if _, has := r.tree.Inventory(uuid, class); has && (is.Kind == Root || is.Kind == Cell) {
 			n++
 		}
 	}
@@ -214,75 +214,75 @@ func (s *relocation) sites(class string) int {
 
 // lookAside takes out of sight what is not to be moved though there is no inventory: what is
 // drained and was allocated before.
-func (s *relocation) lookAside() {
-	for _, consumer := range s.consumers {
+func (r *relocation) lookAside() {
+	for _, consumer := range r.consumers {
 		var aside []plugins.Place
-		for provider, amounts := range s.Allocations[consumer].Resources {
-			is, known := s.providers[provider]
+		for provider, amounts := range r.Allocations[consumer].Resources {
+			is, known := r.providers[provider]
 			if !known || is.Kind == Elsewhere {
 				continue
 			}
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
-				_, has := s.tree.Inventory(provider, class)
-				if !has && (!s.moving[place] || slices.Contains(s.staying, place)) {
+				_, has := r.tree.Inventory(provider, class)
+				if !has && (!r.moving[place] || slices.Contains(r.staying, place)) {
 					aside = append(aside, place)
 				}
 			}
 		}
-		s.hide(consumer, aside)
+		r.hide(consumer, aside)
 	}
 }
 
-func (s *relocation) hide(consumer string, places []plugins.Place) {
+func (r *relocation) hide(consumer string, places []plugins.Place) {
 	if len(places) == 0 {
 		return
 	}
-	c := s.seen[consumer].Clone()
+	c := r.seen[consumer].Clone()
 	for _, place := range places {
 		delete(c.Resources[place.Provider], place.Class)
 	}
-	s.seen[consumer] = c
+	r.seen[consumer] = c
 }
 
 // refuseUnread makes violations of the consumers whose unreadable domain would decide where they
 // go, and takes them out of the plan.
-func (s *relocation) refuseUnread() {
-	if s.Unplaced == Guess {
+func (r *relocation) refuseUnread() {
+	if r.Unplaced == Guess {
 		return
 	}
-	for _, consumer := range s.consumers {
-		if s.Unread[consumer] == "" {
+	for _, consumer := range r.consumers {
+		if r.Unread[consumer] == "" {
 			continue
 		}
 		var places []plugins.Place
-		for provider, amounts := range s.seen[consumer].Resources {
+		for provider, amounts := range r.seen[consumer].Resources {
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
-				_, has := s.tree.Inventory(provider, class)
-				if slices.Contains(s.parts, place) || s.moving[place] && !has && s.targets(place) > 1 {
+				_, has := r.tree.Inventory(provider, class)
+				if slices.Contains(r.parts, place) || r.moving[place] && !has && r.targets(place) > 1 {
 					places = append(places, place)
 				}
 			}
 		}
 		slices.SortFunc(places, byPlace)
 		for _, place := range places {
-			s.violations = append(s.violations, plugins.Violation{
-				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer],
-				Hint: s.hint(consumer, false),
+			r.violations = append(r.violations, plugins.Violation{
+				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: r.Unread[consumer],
+				Hint: r.hint(consumer, false),
 			})
 		}
-		s.hide(consumer, places)
+		r.hide(consumer, places)
 	}
 }
 
 // targets are how many providers there are to which what is allocated at a moving place can go.
-func (s *relocation) targets(from plugins.Place) int {
-	own := s.providers[from.Provider]
+func (r *relocation) targets(from plugins.Place) int {
+	own := r.providers[from.Provider]
 	switch {
-	case s.computing(from.Class):
-		return s.sites(from.Class)
-	case own.Class != "" && s.hasStaying(plugins.Place{Provider: from.Provider, Class: own.Class}):
+	case r.computing(from.Class):
+		return r.sites(from.Class)
+	case own.Class != "" && r.hasStaying(plugins.Place{Provider: from.Provider, Class: own.Class}):
 		return 1
 	}
 	kind := own.Kind
@@ -293,8 +293,8 @@ func (s *relocation) targets(from plugins.Place) int {
 		kind = MdevParent
 	}
 	n := 0
-	for uuid, is := range s.providers {
-		if _, has := s.tree.Inventory(uuid, is.Class); has && is.Kind == kind {
+	for uuid, is := range r.providers {
+		if _, has := r.tree.Inventory(uuid, is.Class); has && is.Kind == kind {
 			n++
 		}
 	}
@@ -303,34 +303,34 @@ func (s *relocation) targets(from plugins.Place) int {
 
 // refuseUnknown makes violations of the consumers without a domain that could go to several cells,
 // and takes them out of the plan.
-func (s *relocation) refuseUnknown() {
-	if s.Unplaced == Guess {
+func (r *relocation) refuseUnknown() {
+	if r.Unplaced == Guess {
 		return
 	}
 	choice := map[string]int{}
-	for place := range s.moving {
-		if s.computing(place.Class) {
-			choice[place.Class] = s.sites(place.Class)
+	for place := range r.moving {
+		if r.computing(place.Class) {
+			choice[place.Class] = r.sites(place.Class)
 		}
 	}
-	for _, consumer := range s.consumers {
-		if s.domains[consumer] != nil {
+	for _, consumer := range r.consumers {
+		if r.domains[consumer] != nil {
 			continue
 		}
 		var places []plugins.Place
 		several := 0
-		for provider, amounts := range s.seen[consumer].Resources {
+		for provider, amounts := range r.seen[consumer].Resources {
 			for class := range amounts {
 				place := plugins.Place{Provider: provider, Class: class}
-				if _, has := s.tree.Inventory(provider, class); s.moving[place] && !has && s.computing(class) {
+				if _, has := r.tree.Inventory(provider, class); r.moving[place] && !has && r.computing(class) {
 					places = append(places, place)
 					several = max(several, choice[class])
 				}
 			}
 		}
 		if several > 1 {
-			s.violations = append(s.violations, s.unknown(consumer, places, several)...)
-			s.hide(consumer, places)
+			r.violations = append(r.violations, r.unknown(consumer, places, several)...)
+			r.hide(consumer, places)
 		}
 	}
 }

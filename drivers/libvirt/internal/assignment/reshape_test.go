@@ -34,14 +34,14 @@ type layout map[string]inventories
 
 type inventories = map[string]providertree.Inventory
 
-func (s layout) tree(t interface {
+func (l layout) tree(t interface {
 	Helper()
 	Fatal(args ...any)
 }) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
 	testproc.Check(t, tree.AddRoot(root, "cn1"))
-	for uuid, inventories := range s {
+	for uuid, inventories := range l {
 		if uuid != root {
 			testproc.Check(t, tree.AddChild(root, uuid, "cn1_"+uuid[34:]))
 		}

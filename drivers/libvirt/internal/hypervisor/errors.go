@@ -46,12 +46,12 @@ type Unavailable struct {
 	Err error
 }
 
-func (e *Unavailable) Error() string {
-	return fmt.Sprintf("libvirt (%s) is unavailable: %v", e.URI, e.Err)
+func (u *Unavailable) Error() string {
+	return fmt.Sprintf("libvirt (%s) is unavailable: %v", u.URI, u.Err)
 }
 
 // Unwrap is the cause.
-func (e *Unavailable) Unwrap() error { return e.Err }
+func (u *Unavailable) Unwrap() error { return u.Err }
 
 // Explain returns why no connection could be opened, with a hint. libvirt's library has one error
 // code for all of it, so the sockets that the URI leads to are tried once more without it.

@@ -56,70 +56,70 @@ func NewEventLog() *EventLog {
 }
 
 // add takes an event. It does not block.
-func (n *EventLog) add(e Event) {
-	if n == nil {
+func (el *EventLog) add(e Event) {
+	if el == nil {
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.events++
+	el.mu.Lock()
+	defer el.mu.Unlock()
+	el.events++
 	if e.Device != "" {
-		n.devices++
+		el.devices++
 	}
 	if e.Domain != "" {
-		if len(n.last) >= maxRevisions {
-			n.floor = n.events
-			clear(n.last)
+		if len(el.last) >= maxRevisions {
+			el.floor = el.events
+			clear(el.last)
 		}
-		n.last[e.Domain] = n.events
+		el.last[e.Domain] = el.events
 	}
-	for w := range n.watchers {
+	for w := range el.watchers {
 		w.add(Changes{Devices: e.Device != ""}, e.Domain)
 	}
 }
 
 // recordLoss records that events may have been lost.
-func (n *EventLog) recordLoss() {
-	if n == nil {
+func (el *EventLog) recordLoss() {
+	if el == nil {
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.events++
-	n.floor = n.events
-	clear(n.last)
-	for w := range n.watchers {
+	el.mu.Lock()
+	defer el.mu.Unlock()
+	el.events++
+	el.floor = el.events
+	clear(el.last)
+	for w := range el.watchers {
 		w.add(Changes{All: true}, "")
 	}
 }
 
 // Devices is how many events about node devices there were so far: as long as it is the same,
 // libvirt most probably says the same of them.
-func (n *EventLog) Devices() uint64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.devices
+func (el *EventLog) Devices() uint64 {
+	el.mu.Lock()
+	defer el.mu.Unlock()
+	return el.devices
 }
 
 // revision is that of a domain.
-func (n *EventLog) revision(uuid string) uint64 {
-	if n == nil {
+func (el *EventLog) revision(uuid string) uint64 {
+	if el == nil {
 		return 0
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return max(n.floor, n.last[uuid])
+	el.mu.Lock()
+	defer el.mu.Unlock()
+	return max(el.floor, el.last[uuid])
 }
 
 // Watch returns a watcher, which the caller closes. Events within settle of the first one are
 // delivered together: the start of a guest causes several. After resync without events, the watcher
 // reports that everything changed; 0 is never.
-func (n *EventLog) Watch(settle, resync time.Duration) *Watcher {
-	w := &Watcher{eventLog: n, settle: settle, resync: resync, ring: make(chan struct{}, 1),
+func (el *EventLog) Watch(settle, resync time.Duration) *Watcher {
+	w := &Watcher{eventLog: el, settle: settle, resync: resync, ring: make(chan struct{}, 1),
 		domains: map[string]struct{}{}}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.watchers[w] = struct{}{}
+	el.mu.Lock()
+	defer el.mu.Unlock()
+	el.watchers[w] = struct{}{}
 	return w
 }
 

@@ -185,15 +185,15 @@ var errFull = errors.New("the files do not fit on the disk")
 
 // directory writes files and gives their entries. parent is the cluster of the directory that they
 // are in, 0 for the root.
-func (d *volume) directory(files []seedFile, parent int) (entries []byte, err error) {
+func (v *volume) directory(files []seedFile, parent int) (entries []byte, err error) {
 	for _, f := range files {
 		attributes, first := byte(attrReadOnly), 0
 		if f.files == nil {
-			first, err = d.write(f.text)
+			first, err = v.write(f.text)
 		} else {
 			attributes = attrDirectory
-			if first, err = d.write(make([]byte, sector)); err == nil {
-				err = d.fill(first, parent, f.files)
+			if first, err = v.write(make([]byte, sector)); err == nil {
+				err = v.fill(first, parent, f.files)
 			}
 		}
 		if err != nil {
@@ -206,8 +206,8 @@ func (d *volume) directory(files []seedFile, parent int) (entries []byte, err er
 }
 
 // fill writes the files of a directory that has a cluster.
-func (d *volume) fill(cluster, parent int, files []seedFile) error {
-	inner, err := d.directory(files, cluster)
+func (v *volume) fill(cluster, parent int, files []seedFile) error {
+	inner, err := v.directory(files, cluster)
 	if err != nil {
 		return err
 	}
@@ -216,29 +216,29 @@ func (d *volume) fill(cluster, parent int, files []seedFile) error {
 	if len(entries) > sector {
 		return errFull
 	}
-	copy(d.disk[dataAt+(cluster-2)*sector:], entries)
+	copy(v.disk[dataAt+(cluster-2)*sector:], entries)
 	return nil
 }
 
 // write writes what a file has, and gives its first cluster; an empty file has none.
-func (d *volume) write(text []byte) (first int, err error) {
+func (v *volume) write(text []byte) (first int, err error) {
 	clusters := (len(text) + sector - 1) / sector
-	at := dataAt + (d.next-2)*sector
-	if at+clusters*sector > len(d.disk) {
+	at := dataAt + (v.next-2)*sector
+	if at+clusters*sector > len(v.disk) {
 		return 0, errFull
 	}
-	copy(d.disk[at:], text)
+	copy(v.disk[at:], text)
 	for i := range clusters {
 		if i == clusters-1 {
-			link(d.fat, d.next+i, endOfChain)
+			link(v.fat, v.next+i, endOfChain)
 		} else {
-			link(d.fat, d.next+i, d.next+i+1)
+			link(v.fat, v.next+i, v.next+i+1)
 		}
 	}
 	if clusters > 0 {
-		first = d.next
+		first = v.next
 	}
-	d.next += clusters
+	v.next += clusters
 	return first, nil
 }
 

@@ -30,10 +30,10 @@ type failure struct {
 	accelerated bool
 }
 
-func (s *failure) Error() string { return s.reason + ": " + s.err.Error() }
+func (f *failure) Error() string { return f.reason + ": " + f.err.Error() }
 
 // Unwrap is the cause.
-func (s *failure) Unwrap() error { return s.err }
+func (f *failure) Unwrap() error { return f.err }
 
 // Spawn makes an instance and starts it, as [plugins.InstanceManager] says.
 //
@@ -311,9 +311,9 @@ func (j *job) startPowered(ctx context.Context, g guest) error {
 
 // fault is the failure as the agent takes it: the reason is for the owner, and the words around it
 // for the operator.
-func (s *failure) fault(uuid string) error {
-	return fmt.Errorf("%w: %v", &plugins.InstanceFault{UUID: uuid, Reason: s.reason},
-		s.err) //nolint:errorlint // what it wraps would be taken for another answer
+func (f *failure) fault(uuid string) error {
+	return fmt.Errorf("%w: %v", &plugins.InstanceFault{UUID: uuid, Reason: f.reason},
+		f.err) //nolint:errorlint // what it wraps would be taken for another answer
 }
 
 // warn logs a failure, with a hint if there is a likely one.
