@@ -139,20 +139,13 @@ var (
 		"cell")
 	descCellDisabled = desc(prefixAPI+"cell_disabled",
 		"1 if an administrator disabled the cell for new servers, 0 if not.", "cell")
-	descCellSuspect = desc(
-		prefixAPI+"cell_database_suspect",
+	descCellSuspect = desc(prefixAPI+"cell_database_suspect",
 		"1 if the cell has another database than before, or an older copy of it, and no operator has accepted that "+
-			"yet; 0 if not. Processes of one database show the same.",
-		"cell",
-	)
+			"yet; 0 if not. Processes of one database show the same.", "cell")
 	descCellSince    = desc(prefixAPI+"cell_state_seconds", "Time since the cell went up or down.", "cell")
-	descCellRequests = desc(
-		prefixAPI+"cell_requests_total",
+	descCellRequests = desc(prefixAPI+"cell_requests_total",
 		"Requests to the cell, by how they ended: answered, timed_out, failed, or circuit_open: not sent, because "+
-			"the cell does not answer pings.",
-		"cell",
-		"outcome",
-	)
+			"the cell does not answer pings.", "cell", "outcome")
 	descCellPings = desc(prefixAPI+"cell_pings_total",
 		"Pings of the cell, by how they ended: answered, timed_out or failed.", "cell", "outcome")
 	descCellPingTime = desc(prefixAPI+"cell_ping_seconds",

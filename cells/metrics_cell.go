@@ -158,18 +158,12 @@ var (
 		"state", "disabled")
 	descSeveral = desc(prefixCell+"hosts_of_several_agents",
 		"Hosts as which several agents report at the same time. They get no new servers.")
-	descInstances = desc(
-		prefixCell+"instances",
+	descInstances = desc(prefixCell+"instances",
 		"Servers of the cell that are not deleted, by vm_state; softly deleted ones are included. Counted at most "+
-			"every 15 s.",
-		"vm_state",
-	)
-	descNodes = desc(
-		prefixCell+"nodes",
+			"every 15 s.", "vm_state")
+	descNodes = desc(prefixCell+"nodes",
 		"Compute nodes: present (reported by their hosts), absent (not any more), contested (other hosts report "+
-			"them too), unused (the compute API does not use them).",
-		"state",
-	)
+			"them too), unused (the compute API does not use them).", "state")
 	descWaiting = desc(prefixCell+"long_polls",
 		"Requests of agents that wait for work now: one for each host whose agent is connected.")
 )

@@ -53,8 +53,7 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 		"Requests in progress.", func() float64 { return float64(a.Load().Requests) })
 	gauge("placement_http_body_bytes_in_flight", "Memory of the bodies of requests in progress, in bytes.",
 		func() float64 { return float64(a.Load().BodyBytes) })
-	gauge(
-		"placement_database_writable",
+	gauge("placement_database_writable",
 		"1 if the database accepts writes as far as is known. 0 after a failed write until one succeeds, which is "+
 			"tested every second, and while the file is missing from its path.",
 		func() float64 {
@@ -62,35 +61,24 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 				return 0
 			}
 			return 1
-		},
-	)
+		})
 	gauge("placement_writes_waiting", "Writes in the queue.", func() float64 { return float64(l.Waiting()) })
-	gauge(
-		"placement_snapshot_version",
+	gauge("placement_snapshot_version",
 		"Version of the state in memory; servers of one database converge to the same version.",
-		func() float64 { return float64(l.Current().Version()) },
-	)
-	gauge(
-		"placement_snapshot_age_seconds",
+		func() float64 { return float64(l.Current().Version()) })
+	gauge("placement_snapshot_age_seconds",
 		"Time since the state in memory was known to be the newest. Requests read the version of the database, so "+
-			"it grows without them; 0 on SQLite.",
-		func() float64 { return l.Age().Seconds() },
-	)
-	gauge(
-		"placement_hosts_of_several_agents",
+			"it grows without them; 0 on SQLite.", func() float64 { return l.Age().Seconds() })
+	gauge("placement_hosts_of_several_agents",
 		"Hosts as which several agents report that are alive, as far as this server was asked by them: two machines "+
-			"have one identity.",
-		func() float64 { return float64(a.HostsOfSeveralAgents()) },
-	)
+			"have one identity.", func() float64 { return float64(a.HostsOfSeveralAgents()) })
 	gauge("placement_resource_providers", "Number of resource providers.",
 		func() float64 { return float64(l.Current().ProviderCount()) })
 	gauge("placement_consumers", "Consumers that have a record.",
 		func() float64 { return float64(l.Current().ConsumerCount()) })
-	gauge(
-		"placement_consumers_missing",
+	gauge("placement_consumers_missing",
 		"Consumers of allocations without a record; run placement db online-data-migrations if there are any.",
-		func() float64 { return float64(l.Current().MissingConsumers()) },
-	)
+		func() float64 { return float64(l.Current().MissingConsumers()) })
 }
 
 // latencyBuckets are bounds in seconds: a read takes tens of microseconds, a durable write about a

@@ -72,8 +72,8 @@ func TestMetricsCountRequests(t *testing.T) {
 		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="409"} 1`,
 		`placement_http_sent_bytes_total 207`,
 	}
-	if diff := cmp.Diff(want, metricSamples(t, m, "placement_http_", "placement_conflicts", "placement_host_")); diff !=
-		"" {
+	if diff := cmp.Diff(want,
+		metricSamples(t, m, "placement_http_", "placement_conflicts", "placement_host_")); diff != "" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
 }

@@ -57,8 +57,8 @@ func TestLayoutVersionComesWithTheConfiguration(t *testing.T) {
 			t.Errorf("version %d: %v, %v", version, reply, err)
 		}
 	}
-	if reply, err := serve(t, &testDriver{}).Configure(context.Background(), &driverv1.ConfigureRequest{}); err !=
-		nil || reply.GetShapeVersion() != 0 {
+	if reply, err := serve(t, &testDriver{}).Configure(context.Background(),
+		&driverv1.ConfigureRequest{}); err != nil || reply.GetShapeVersion() != 0 {
 		t.Errorf("without the ability: %v, %v", reply, err)
 	}
 }

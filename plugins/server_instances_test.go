@@ -184,8 +184,8 @@ func TestOtherCallsAboutInstancesArrive(t *testing.T) {
 		protocol.CheckPower(list.GetInstances()[0].GetPowerState()) == nil {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	if _, err := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance}); err !=
-		nil {
+	if _, err := c.instances.Destroy(ctx,
+		&driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance}); err != nil {
 		t.Error(err)
 	}
 	power := &driverv1.SetInstancePowerRequest{Node: "cn1",

@@ -114,8 +114,8 @@ func TestPopulateReplaces(t *testing.T) {
 	t.Parallel()
 	t.Run("listing a provider alone disowns its descendants", func(t *testing.T) {
 		tree := three(t)
-		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err !=
-			nil {
+		if err := tree.Populate(
+			[]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()); diff != "" {
@@ -268,8 +268,8 @@ func TestReservedBeyondTotalCanBeRead(t *testing.T) {
 	tree := &providertree.Tree{}
 	inv := providertree.Inventory{Total: 1, Reserved: 2}
 	if err := tree.Populate(
-		[]providertree.Provider{{UUID: id(1), Name: "a", Inventories: providertree.Inventories{"VCPU": inv}}}); err !=
-		nil || inv.Capacity() != -1 {
+		[]providertree.Provider{{UUID: id(
+			1), Name: "a", Inventories: providertree.Inventories{"VCPU": inv}}}); err != nil || inv.Capacity() != -1 {
 		t.Errorf("%v, capacity %d", err, inv.Capacity())
 	}
 	if c := (providertree.Inventory{Total: providertree.MaxUnit, AllocationRatio: math.MaxFloat32}).

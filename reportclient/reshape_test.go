@@ -264,9 +264,7 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 }
 
 // prepare brings Placement to the state before, and gathers.
-func (e example) prepare(
-	t *testing.T, url string,
-) (client *reportclient.Client, requests *counter,
+func (e example) prepare(t *testing.T, url string) (client *reportclient.Client, requests *counter,
 	now *clock, plan func() (reportclient.Plan, *providertree.Tree, providertree.Allocations)) {
 	t.Helper()
 	sharedStorage(t, url)

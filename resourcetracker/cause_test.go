@@ -33,8 +33,8 @@ func TestKindOf(t *testing.T) {
 			&passError{step: "a step", err: fmt.Errorf("deep: %w", err)})
 		testproc.Equal(t, kindOf(wrapped), want, "%v is %q", err)
 	}
-	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &reshape.Error{Problem: "no"})); got !=
-		CauseReshapeRefused {
+	if got := kindOf(errors.Join(reportclient.ErrUnavailable,
+		&reshape.Error{Problem: "no"})); got != CauseReshapeRefused {
 		t.Errorf("the cause that an operator must fix comes first: %q", got)
 	}
 	testproc.Equal(t, kindOf(nil), "", "nothing is %q")

@@ -213,8 +213,7 @@ func TestItemsThatOthersOverwrite(t *testing.T) {
 		pass := func(overwritten bool) []string {
 			if overwritten {
 				s.placement.set(func(p *fakePlacement) {
-					_,
-						_ = p.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 1})
+					_, _ = p.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 1})
 				})
 			}
 			s.tracker.Refresh("the test")

@@ -116,20 +116,17 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 		"it names no node":    func(d *fakeDriver) { d.nodes = nil },
 		"its root has nothing": func(d *fakeDriver) {
 			d.edit = func(tr *providertree.Tree) {
-				_,
-					_ = tr.SetInventories(nodeUUID, nil)
+				_, _ = tr.SetInventories(nodeUUID, nil)
 			}
 		},
 		"it gives an empty tree": func(d *fakeDriver) {
 			d.edit = func(tr *providertree.Tree) {
-				_,
-					_ = tr.Remove(nodeUUID)
+				_, _ = tr.Remove(nodeUUID)
 			}
 		},
 		"it renames the root": func(d *fakeDriver) {
 			d.edit = func(tr *providertree.Tree) {
-				_,
-					_ = tr.Rename(nodeUUID, "other")
+				_, _ = tr.Rename(nodeUUID, "other")
 			}
 		},
 		"it adds a root": func(d *fakeDriver) {
@@ -200,8 +197,8 @@ func TestFatalOnlyAtStartUp(t *testing.T) {
 				if err := <-s.ended; !errors.As(err, &fatal) || !fatal.Protects {
 					t.Errorf("start-up went on: %v", err)
 				}
-				if refused := s.logged("The reshape is refused") == 1; refused ==
-					errors.Is(cause, reportclient.ErrIdentity) {
+				if refused := s.logged("The reshape is refused") == 1; refused == errors.Is(cause,
+					reportclient.ErrIdentity) {
 					t.Errorf("logged as a refused reshape: %v", refused)
 				}
 				s = start(t)

@@ -81,9 +81,7 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 					"look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and "+
 						"`openstack resource provider show --allocations` for each); "+
 						"if it is complete, move %s away: the reshape is then computed again if it is still needed",
-					node.UUID,
-					e.File,
-				),
+					node.UUID, e.File),
 			}
 		}
 		outcome, err := t.config.Placement.ResolveReshape(ctx, e.Reshape)

@@ -250,8 +250,8 @@ func (m *machine) figures(t *testing.T) {
 // guestRuns checks that the guest of a host without agents is alive.
 func (m *machine) guestRuns(t *testing.T) {
 	t.Helper()
-	if state := strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domstate", m.guest.server)); state !=
-		"running" {
+	if state := strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domstate",
+		m.guest.server)); state != "running" {
 		t.Errorf("the guest is %s", state)
 	}
 }

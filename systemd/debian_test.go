@@ -271,8 +271,8 @@ func testReload(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "reload", agentUnit)
 	m.run(t, "compute-agent", "refresh")
 	eventually(t, "an entry of level debug in the journal", func() error {
-		if out, err := m.try("journalctl", "--boot", "--no-pager", "--quiet", "--unit="+agentUnit, "PRIORITY=7"); err !=
-			nil || strings.TrimSpace(out) == "" {
+		if out, err := m.try("journalctl", "--boot", "--no-pager", "--quiet",
+			"--unit="+agentUnit, "PRIORITY=7"); err != nil || strings.TrimSpace(out) == "" {
 			return fmt.Errorf("it is missing: %w", err)
 		}
 		return nil

@@ -36,10 +36,8 @@ func (n *Notifier) Watchdog(ctx context.Context, lastBeat func() time.Time, log 
 					Dur("since_last_beat", age).
 					Dur("watchdog_interval", interval).
 					Dur("until_killed", max(0, interval-now.Sub(lastPing))).
-					Msg(
-						"The service makes no progress; systemd will restart it when the watchdog expires. Guests " +
-							"are not affected. See the messages above for the driver call or request that hangs.",
-					)
+					Msg("The service makes no progress; systemd will restart it when the watchdog expires. Guests " +
+						"are not affected. See the messages above for the driver call or request that hangs.")
 			}
 		} else {
 			if hung {

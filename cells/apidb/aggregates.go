@@ -95,13 +95,10 @@ func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any)
 	for i := range all {
 		at[all[i].ID] = &all[i]
 	}
-	err = sqldb.Each(
-		ctx,
-		q,
+	err = sqldb.Each(ctx, q,
 		"SELECT h.aggregate_id, h.host FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id"+where+
 			" ORDER BY h.id",
-		args,
-		func(row sqldb.Row) error {
+		args, func(row sqldb.Row) error {
 			var id int64
 			var host string
 			if err := row.Scan(&id, &host); err != nil {
@@ -109,8 +106,7 @@ func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any)
 			}
 			at[id].Hosts = append(at[id].Hosts, host)
 			return nil
-		},
-	)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -242,15 +238,8 @@ func writeMetadata(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, id int64, 
 		if old, there := was[name]; there && old == is[name] {
 			continue
 		}
-		if _, err := sqldb.Exec(
-			ctx,
-			tx,
-			"INSERT INTO aggregate_metadata (aggregate_id, name, value) VALUES (?, ?, ?)"+
-				d.Upsert("aggregate_id, name", "value"),
-			id,
-			name,
-			is[name],
-		); err != nil {
+		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO aggregate_metadata (aggregate_id, name, value) VALUES (?, ?, ?)"+
+			d.Upsert("aggregate_id, name", "value"), id, name, is[name]); err != nil {
 			return err
 		}
 	}
@@ -269,8 +258,8 @@ func (db *DB) DeleteAggregate(ctx context.Context, id int64) error {
 		case len(found[0].Hosts) > 0:
 			return fmt.Errorf("aggregate %d has %d hosts: %w", id, len(found[0].Hosts), ErrInUse)
 		}
-		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO deleted_aggregates (uuid) VALUES (?)", found[0].UUID); err !=
-			nil {
+		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO deleted_aggregates (uuid) VALUES (?)",
+			found[0].UUID); err != nil {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, "DELETE FROM aggregates WHERE id = ?", id)
@@ -299,7 +288,8 @@ func (db *DB) HostAggregates(ctx context.Context, host string) (h HostAggregates
 
 // DeletedAggregates implements [Store].
 func (db *DB) DeletedAggregates(ctx context.Context) ([]string, error) {
-	uuids, err := sqldb.All(ctx, db.kit.Reader, sqldb.Value[string], "SELECT uuid FROM deleted_aggregates ORDER BY uuid")
+	uuids, err := sqldb.All(ctx, db.kit.Reader, sqldb.Value[string],
+		"SELECT uuid FROM deleted_aggregates ORDER BY uuid")
 	return uuids, db.failed(ctx, "listing the deleted aggregates", err)
 }
 

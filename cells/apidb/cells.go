@@ -91,17 +91,9 @@ func validCell(c Cell) error {
 
 // refuseSame refuses a cell that has something in common with another one than that with the id.
 func refuseSame(ctx context.Context, tx *sql.Tx, c Cell, id int64) error {
-	other, found, err := sqldb.One(
-		ctx,
-		tx,
-		scanCell,
-		"SELECT "+cellColumns+
-			" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1",
-		c.UUID,
-		c.Name,
-		c.URL,
-		id,
-	)
+	other, found, err := sqldb.One(ctx, tx, scanCell, "SELECT "+cellColumns+
+		" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1",
+		c.UUID, c.Name, c.URL, id)
 	if err != nil || !found {
 		return err
 	}
@@ -289,21 +281,13 @@ func (db *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
 // before it was evicted.
 func (db *DB) DeleteHost(ctx context.Context, host string) error {
 	return db.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
-		_, err := sqldb.Exec(
-			ctx,
-			tx,
+		_, err := sqldb.Exec(ctx, tx,
 			"DELETE FROM unmapped_nodes WHERE uuid IN (SELECT n.uuid FROM node_mappings n JOIN host_mappings h ON "+
-				"h.id = n.host_id WHERE h.host = ?)",
-			host,
-		)
+				"h.id = n.host_id WHERE h.host = ?)", host)
 		if err == nil {
-			_, err = sqldb.Exec(
-				ctx,
-				tx,
+			_, err = sqldb.Exec(ctx, tx,
 				"INSERT INTO unmapped_nodes (uuid, host) SELECT n.uuid, h.host FROM node_mappings n JOIN "+
-					"host_mappings h ON h.id = n.host_id WHERE h.host = ?",
-				host,
-			)
+					"host_mappings h ON h.id = n.host_id WHERE h.host = ?", host)
 		}
 		if err != nil {
 			return err

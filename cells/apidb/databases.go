@@ -73,16 +73,9 @@ func (db *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (
 		default:
 			at := db.now()
 			now.Suspect, now.Since = &seen, timeOut(timeIn(at))
-			_, err = sqldb.Exec(
-				ctx,
-				tx,
+			_, err = sqldb.Exec(ctx, tx,
 				"UPDATE cell_databases SET suspect_epoch = ?, suspect_revision = ?, suspect_since = ? WHERE "+
-					"cell_id = ?",
-				seen.Epoch,
-				seen.Revision,
-				timeIn(at),
-				id,
-			)
+					"cell_id = ?", seen.Epoch, seen.Revision, timeIn(at), id)
 		}
 		return err
 	})

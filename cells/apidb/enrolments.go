@@ -231,7 +231,9 @@ func allEnrolments(ctx context.Context, tx *sql.Tx, query, nodes string, args ..
 // in a database of servers perhaps more than once, each time on what is there. Cost: one fsync, and
 // two look-ups for each node that is new. For a new host, or a new name of a node that is not the
 // host's, it reads the names of all hosts.
-func (db *DB) ChangeEnrolment(ctx context.Context, host string, change func(*Enrolment) error) (e Enrolment, err error) {
+func (db *DB) ChangeEnrolment(
+	ctx context.Context, host string, change func(*Enrolment) error,
+) (e Enrolment, err error) {
 	err = db.write(ctx, "changing the enrolment of host "+host, func(tx *sql.Tx) error {
 		if e, err = enrolmentOf(ctx, tx, host); err != nil {
 			return err

@@ -29,12 +29,10 @@ func fill(t testing.TB, name string, n, cells int) {
 			filled(i), ids[fmt.Sprint("cell", 1+i%cells)], i/cells%100, start.UnixMicro()+int64(i)*1000000))
 		specs = append(specs, fmt.Sprintf(`('%s', 2, 512, '{"instance_uuid": "%[1]s"}')`, filled(i)))
 		if len(specs) == 1000 || i == n-1 {
-			statements = append(
-				statements,
+			statements = append(statements,
 				"INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, "+
 					"created_at) VALUES "+strings.Join(mappings, ", "),
-				"INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES "+strings.Join(specs, ", "),
-			)
+				"INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES "+strings.Join(specs, ", "))
 			mappings, specs = nil, nil
 		}
 	}

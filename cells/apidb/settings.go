@@ -134,15 +134,9 @@ func (db *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 		return fmt.Errorf("the extra specs of flavor %s: %w", f.ID, err)
 	}
 	return db.write(ctx, "creating flavor "+f.ID, func(tx *sql.Tx) error {
-		other, found, err := sqldb.One(
-			ctx,
-			tx,
-			sqldb.Value[string],
+		other, found, err := sqldb.One(ctx, tx, sqldb.Value[string],
 			"SELECT flavorid FROM flavors WHERE flavorid = ? OR name = ? ORDER BY flavorid <> ? LIMIT 1",
-			f.ID,
-			f.Name,
-			f.ID,
-		)
+			f.ID, f.Name, f.ID)
 		switch {
 		case err != nil:
 			return err

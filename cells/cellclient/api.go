@@ -236,14 +236,8 @@ func (c *Client) serverHosts(ctx context.Context, q cellwire.HostsRequest) (all 
 	type answer struct {
 		Servers list[cellwire.ServerHosts] `json:"servers"`
 	}
-	of, err := fetch(
-		ctx,
-		c,
-		http.MethodPost,
-		"/v1/servers/hosts/query",
-		q,
-		func(a *answer) error { return a.Servers.checkGiven("servers") },
-	)
+	of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/hosts/query", q,
+		func(a *answer) error { return a.Servers.checkGiven("servers") })
 	if !IsNoCall(err) {
 		return of.Servers.items, err
 	}

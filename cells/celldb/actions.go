@@ -48,8 +48,7 @@ func (w *writing) addAction(ctx context.Context, name cellwire.ActionName, s *ce
 	var open bool
 	if err := w.QueryRowContext(ctx,
 		"SELECT COALESCE(MAX(number), 0), COALESCE(MAX(CASE WHEN finished_at = 0 THEN 1 ELSE 0 END), 0) FROM "+
-			"instance_actions WHERE instance_uuid = ?",
-		s.UUID).Scan(&last, &open); err != nil {
+			"instance_actions WHERE instance_uuid = ?", s.UUID).Scan(&last, &open); err != nil {
 		return err
 	}
 	if open {
@@ -123,8 +122,7 @@ func (w *writing) finishActions(ctx context.Context, uuids []string, now time.Ti
 		parameters, args := listParameters(part)
 		if _, err := w.ExecContext(ctx,
 			"UPDATE instance_actions SET finished_at = ?, details = '' WHERE finished_at = 0 AND instance_uuid IN "+
-				parameters,
-			append([]any{now.UnixMicro()}, args...)...); err != nil {
+				parameters, append([]any{now.UnixMicro()}, args...)...); err != nil {
 			return err
 		}
 	}

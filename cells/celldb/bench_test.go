@@ -138,8 +138,7 @@ func BenchmarkReports(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			host := fmt.Sprint("h", next.Add(1))
 			for pb.Next() {
-				if _, _,
-					err := s.Report(ctx, celldb.Reporter{Host: host},
+				if _, _, err := s.Report(ctx, celldb.Reporter{Host: host},
 					cellwire.HostReport{Version: "1"}, moment); err != nil {
 					b.Error(err)
 				}

@@ -73,12 +73,9 @@ func buildsElsewhere(t *testing.T, s *celldb.DB) {
 		err) || !strings.Contains(err.Error(), "the owner of the server can delete it") {
 		t.Errorf("the build of a new server is aborted: %v", err)
 	}
-	if _, err := s.Step(
-		ctx,
-		first.UUID,
+	if _, err := s.Step(ctx, first.UUID,
 		cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h1", Node: "n1", NodeUUID: sid(900)}},
-		moment,
-	); err == nil {
+		moment); err == nil {
 		t.Error("the host that cannot is chosen again")
 	}
 	testproc.Try(s.Step(ctx, first.UUID, cellwire.MigrationStep{Destination: to}, moment)).Or(t)
@@ -97,12 +94,9 @@ func buildsElsewhere(t *testing.T, s *celldb.DB) {
 		t.Errorf("builds are listed as migrations: %+v", shown)
 	}
 	testproc.Try(
-		s.Step(
-			ctx,
-			second.UUID,
+		s.Step(ctx, second.UUID,
 			cellwire.MigrationStep{Failed: &cellwire.Fault{Code: 500, Message: "No valid host", Details: "all full"}},
-			moment,
-		),
+			moment),
 	).Or(t)
 	is("error  h2")
 	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
@@ -114,15 +108,8 @@ func buildsElsewhere(t *testing.T, s *celldb.DB) {
 	for _, a := range slices.Backward(answer.Actions) {
 		done = append(
 			done,
-			fmt.Sprintf(
-				"%d %s of %s on %s: %t %s",
-				a.Number,
-				a.Name,
-				a.RequestID,
-				a.Host,
-				a.Failed,
-				strings.ReplaceAll(a.Details, "\n", ", "),
-			),
+			fmt.Sprintf("%d %s of %s on %s: %t %s", a.Number, a.Name, a.RequestID, a.Host, a.Failed,
+				strings.ReplaceAll(a.Details, "\n", ", ")),
 		)
 	}
 	testproc.Same(t, gocmp.Diff([]string{
@@ -140,12 +127,8 @@ func TestBuildsElsewhereEnd(t *testing.T) {
 		server := building(n)
 		server.Retries = retries
 		release(t, s, server)
-		reported(
-			t,
-			s,
-			"h1",
-			cellwire.Report{UUID: server.UUID, Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Message: "no"}},
-		)
+		reported(t, s, "h1",
+			cellwire.Report{UUID: server.UUID, Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Message: "no"}})
 		row := testproc.Try(s.Server(ctx, server.UUID, moment)).Or(t)
 		if (row.VMState == cellwire.VMError) != (retries == 0) {
 			t.Errorf("with %d retries the server is %s", retries, row.VMState)

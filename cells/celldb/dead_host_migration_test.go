@@ -47,12 +47,8 @@ func (e *exits) beat() {
 			Name:      "n" + name[1:],
 			Abilities: []string{plugins.AbilityMigrate, plugins.AbilityRebuild},
 		}
-		_, _, err := e.s.Report(
-			ctx,
-			celldb.Reporter{Host: name},
-			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}},
-			e.now,
-		)
+		_, _, err := e.s.Report(ctx, celldb.Reporter{Host: name},
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, e.now)
 		e.check(err)
 	}
 }

@@ -101,8 +101,8 @@ func migrations(t *testing.T, s *celldb.DB) {
 			t.Errorf("%s: woken are %v, %v", stage.name, woken, err)
 		}
 		row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
-		if got := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", row.VMState, row.TaskState, row.Host, row.Zone)); got !=
-			stage.server {
+		if got := strings.TrimSpace(fmt.Sprintf("%s %s %s %s",
+			row.VMState, row.TaskState, row.Host, row.Zone)); got != stage.server {
 			t.Errorf("%s: the server is %q, want %q", stage.name, got, stage.server)
 		}
 		if open, err := s.MigrationsOf(ctx, sid(1)); err != nil || len(open) != stage.open {

@@ -160,15 +160,9 @@ func (d *DB) Migrate(
 // unreported adds to the refusal of an evacuation that the host, which is up, does not report the
 // node of the server: so it does nothing about it.
 func unreported(ctx context.Context, db sqldb.Querier, s *cellwire.Server, refused *cellwire.Error) error {
-	_, present, err := sqldb.One(
-		ctx,
-		db,
-		sqldb.Value[int64],
+	_, present, err := sqldb.One(ctx, db, sqldb.Value[int64],
 		"SELECT 1 FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) AND present = 1",
-		s.Host,
-		s.NodeUUID,
-		s.Node,
-	)
+		s.Host, s.NodeUUID, s.Node)
 	if err != nil {
 		return err
 	}

@@ -64,22 +64,13 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 func oneOn(ctx context.Context, db sqldb.Querier, hosts []string) ([]cellwire.ServerHosts, error) {
 	for part := range slices.Chunk(hosts, maxListed) {
 		parameters, args := listParameters(part)
-		uuids, err := sqldb.All(
-			ctx,
-			db,
-			sqldb.Value[string],
-			"SELECT i.uuid FROM instances i WHERE "+presentServers+" AND i.host IN "+parameters+" LIMIT 1",
-			args...,
-		)
+		uuids, err := sqldb.All(ctx, db, sqldb.Value[string],
+			"SELECT i.uuid FROM instances i WHERE "+presentServers+" AND i.host IN "+parameters+" LIMIT 1", args...)
 		if err == nil && len(uuids) == 0 {
 			const movers = "SELECT m.instance_uuid FROM migrations m WHERE m.is_open = 1 AND m."
-			uuids, err = sqldb.All(
-				ctx,
-				db,
-				sqldb.Value[string],
+			uuids, err = sqldb.All(ctx, db, sqldb.Value[string],
 				movers+"source_host IN "+parameters+" UNION "+movers+"dest_host IN "+parameters,
-				append(args, args...)...,
-			)
+				append(args, args...)...)
 		}
 		if err != nil {
 			return nil, err

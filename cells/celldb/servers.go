@@ -350,14 +350,8 @@ func (d *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction
 
 // Reset says in which state a server is.
 func (d *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error) {
-	r, err := d.changeMigrating(
-		ctx,
-		"resetting the state of a server",
-		uuid,
-		cellwire.ActionReset,
-		m.Now,
-		func(r *stored) (bool, error) { return r.Reset(request) },
-	)
+	r, err := d.changeMigrating(ctx, "resetting the state of a server", uuid, cellwire.ActionReset, m.Now,
+		func(r *stored) (bool, error) { return r.Reset(request) })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -386,21 +380,17 @@ func (d *DB) Freed(ctx context.Context, uuid string) error {
 // States returns the states of servers.
 func (d *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
 	states := []cellwire.ServerState{}
-	err := sqldb.Each(
-		ctx,
-		d.kit.Reader,
+	err := sqldb.Each(ctx, d.kit.Reader,
 		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN ("+
 			d.engine.Texts+") ORDER BY uuid",
-		[]any{sqldb.List(uuids)},
-		func(row sqldb.Row) error {
+		[]any{sqldb.List(uuids)}, func(row sqldb.Row) error {
 			var one cellwire.ServerState
 			if err := row.Scan(&one.UUID, &one.VMState, &one.TaskState, &one.Deleted, &one.Hidden); err != nil {
 				return err
 			}
 			states = append(states, one)
 			return nil
-		},
-	)
+		})
 	return states, d.kit.Explain(ctx, "reading states from", err)
 }
 

@@ -69,8 +69,8 @@ func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error 
 		return nil
 	}
 	for _, token := range h.Gone {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM host_agents WHERE host = ? AND token = ?", host, token); err !=
-			nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM host_agents WHERE host = ? AND token = ?",
+			host, token); err != nil {
 			return err
 		}
 	}

@@ -195,8 +195,7 @@ func TestTwoProcesses(t *testing.T) {
 					if _, err := s.Release(ctx, server.UUID, moment); err != nil {
 						t.Error(err)
 					}
-					if _, _,
-						err := s.Report(ctx, celldb.Reporter{Host: host},
+					if _, _, err := s.Report(ctx, celldb.Reporter{Host: host},
 						cellwire.HostReport{Version: "1"}, moment); err != nil {
 						t.Error(err)
 					}

@@ -183,14 +183,8 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 		}
 	}
 	moving(cellwire.MigrationFinished)
-	ask(
-		"a host to which a server moves",
-		"POST",
-		"2/action",
-		change("add_host", "h3"),
-		409,
-		"conflictingRequest: Cannot add host to aggregate 2. "+fmt.Sprintf(moved, "nova", "z2"),
-	)
+	ask("a host to which a server moves", "POST", "2/action", change("add_host", "h3"), 409,
+		"conflictingRequest: Cannot add host to aggregate 2. "+fmt.Sprintf(moved, "nova", "z2"))
 	moving(cellwire.MigrationReverted)
 	ask("a host to which one moved once", "POST", "2/action", change("add_host", "h3"), 200, "")
 	ask("and out of it", "POST", "2/action", change("remove_host", "h3"), 200, "")
@@ -247,8 +241,8 @@ func TestDefaultScheduleZone(t *testing.T) {
 	c.withFlavors()
 	c.withHosts()
 	const server = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"%s}}`
-	if got := c.do(member, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, "")); got.message() !=
-		"badRequest: The requested availability zone is not available" {
+	if got := c.do(member, "2.69", "POST", "/v2.1/servers",
+		fmt.Sprintf(server, "")); got.message() != "badRequest: The requested availability zone is not available" {
 		t.Errorf("a server without a zone: got %d %s, want that the zone is not available", got.status, got.text)
 	}
 	c.inZone("east", "h1")

@@ -130,8 +130,8 @@ func TestCallsInAnOutage(t *testing.T) {
 	}
 	used(2)
 	first := ask(member, "POST", "/servers", body, 202, "").body["server"].(map[string]any)["id"].(string)
-	if got := ask(member, "GET", "/servers/"+first, "", 200, "").body["server"].(map[string]any); got["status"] !=
-		"BUILD" || got["name"] != "n1" {
+	if got := ask(member, "GET", "/servers/"+first, "",
+		200, "").body["server"].(map[string]any); got["status"] != "BUILD" || got["name"] != "n1" {
 		t.Errorf("asked for: %v", got)
 	}
 	used(3)

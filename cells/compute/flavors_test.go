@@ -146,8 +146,8 @@ func TestFlavorLists(t *testing.T) {
 		}
 	}
 	// A flavor that the user cannot see is not a marker.
-	if got := c.ask(member, "2.69", "/v2.1/flavors?marker=8b1a"); got.message() !=
-		"badRequest: marker [8b1a] not found" {
+	if got := c.ask(member, "2.69",
+		"/v2.1/flavors?marker=8b1a"); got.message() != "badRequest: marker [8b1a] not found" {
 		t.Errorf("the marker of a hidden flavor: got %d %s, want 400", got.status, got.text)
 	}
 }

@@ -210,8 +210,8 @@ func TestServerWithKey(t *testing.T) {
 		t.Errorf("POST /servers with a key: got %d %s: %+v, want it requested with the key",
 			got.status, got.text, boots.asked)
 	}
-	if got := c.do(member2, "2.69", "POST", "/v2.1/servers", boot); got.message() !=
-		"badRequest: Invalid key_name provided." {
+	if got := c.do(member2, "2.69", "POST", "/v2.1/servers",
+		boot); got.message() != "badRequest: Invalid key_name provided." {
 		t.Errorf("POST /servers with another user's key: got %d %s, want 400", got.status, got.text)
 	}
 	s := server(1, "s1")

@@ -237,11 +237,9 @@ var (
 	}
 
 	overQuota = failure(http.StatusForbidden, "The quota is used up.")
-	moving    = append(
-		changing[:3:3],
+	moving    = append(changing[:3:3],
 		failure(http.StatusBadRequest, "The host that is named cannot take the server, or is its own."),
-		failure(http.StatusNotFound, "There is no such host."),
-	)
+		failure(http.StatusNotFound, "There is no such host."))
 	deciding = append(changing[:3:3],
 		failure(http.StatusBadRequest, "The server has not been migrated."))
 )
@@ -269,8 +267,7 @@ var (
 		summary: "Shows the end of what a guest wrote to its serial console: so many lines of its last 100 KiB",
 		notes:   []string{"`length` is the number of lines; all for -1, null and none."},
 		answers: ok("The output.", always(consoleOutputAnswer)),
-		failures: append(changing[:3:3],
-			failure(http.StatusNotImplemented, "The host keeps no console logs."),
+		failures: append(changing[:3:3], failure(http.StatusNotImplemented, "The host keeps no console logs."),
 			failure(http.StatusServiceUnavailable, "The agent of the host cannot be asked now.")),
 	}
 	aboutSerialConsole = about{

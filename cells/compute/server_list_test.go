@@ -59,8 +59,8 @@ func TestPages(t *testing.T) {
 		}
 		for limit := 1; limit <= len(allUp)+1; limit++ {
 			for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
-				if diff := gocmp.Diff(want, c.follow(member, "2.69", fmt.Sprintf("%s?limit=%d", path, limit))); diff !=
-					"" {
+				if diff := gocmp.Diff(want,
+					c.follow(member, "2.69", fmt.Sprintf("%s?limit=%d", path, limit))); diff != "" {
 					t.Errorf("%s by %d, down: %v (-want +got):\n%s", path, limit, down, diff)
 				}
 			}

@@ -109,8 +109,8 @@ func TestTags(t *testing.T) {
 		{"PUT /tags", `{"tags":["a/b"]}`, 400,
 			"badRequest: Invalid input for field/attribute 0. Value: a/b. 'a/b' does not match '^[^,/]*$'"},
 	})
-	if got := c.do(member, "2.26", "PUT", "/v2.1/servers/"+uuid(1)+"/tags/t", ""); got.header.Get("Location") !=
-		"http://compute/v2.1/servers/"+uuid(1)+"/tags/t" {
+	if got := c.do(member, "2.26", "PUT", "/v2.1/servers/"+uuid(1)+"/tags/t",
+		""); got.header.Get("Location") != "http://compute/v2.1/servers/"+uuid(1)+"/tags/t" {
 		t.Errorf("the location of a new tag is %q", got.header.Get("Location"))
 	}
 	var many []string

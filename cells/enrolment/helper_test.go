@@ -175,8 +175,8 @@ func (w *world) send(
 func (w *world) renew(client tls.Certificate, k keyPair, nodes ...enrolment.Node) (*enrolment.Answer, error) {
 	w.t.Helper()
 	answer := &enrolment.Answer{}
-	if err := w.post(client, "/v1/renew", enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes}, answer); err !=
-		nil {
+	if err := w.post(client, "/v1/renew", enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes},
+		answer); err != nil {
 		return nil, err
 	}
 	return answer, nil

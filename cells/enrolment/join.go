@@ -198,14 +198,9 @@ func nodeTaken(err error) error {
 			return refusal(http.StatusConflict,
 				CodeNodeTaken, "The name %s of a node overlaps with those of host %s.", other.Name, other.Host)
 		}
-		return refusal(
-			http.StatusConflict,
-			CodeNodeTaken,
+		return refusal(http.StatusConflict, CodeNodeTaken,
 			"Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells "+
-				"manage evict-host %[2]s, compute-agent cells manage delete-host %[2]s.",
-			other.Node,
-			other.Host,
-		)
+				"manage evict-host %[2]s, compute-agent cells manage delete-host %[2]s.", other.Node, other.Host)
 	}
 	return err
 }

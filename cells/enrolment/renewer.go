@@ -183,14 +183,12 @@ func (r *Renewer) refresh() {
 			since = now
 		}
 		r.status = RenewerStatus{
-			Host:    id.Name,
-			Nodes:   id.Nodes,
-			Since:   id.Since,
-			Expires: id.Expires,
-			Renews:  r.config.Renew != nil,
-			Next: since.Add(
-				third - time.Duration(r.config.Jitter()*float64(third)/10),
-			),
+			Host:         id.Name,
+			Nodes:        id.Nodes,
+			Since:        id.Since,
+			Expires:      id.Expires,
+			Renews:       r.config.Renew != nil,
+			Next:         since.Add(third - time.Duration(r.config.Jitter()*float64(third)/10)),
 			RefusedNodes: r.status.RefusedNodes,
 			Succeeded:    r.status.Succeeded,
 			Failed:       r.status.Failed,

@@ -161,9 +161,7 @@ func (d *Deployment) checkClock(ctx context.Context, host string) error {
 
 // evictInDatabase evicts a host in the API database, and returns the beginning of the answer: the
 // name as it is there, and the nodes.
-func (d *Deployment) evictInDatabase(
-	ctx context.Context, o EvictOptions,
-) (e apidb.Enrolment, v *Eviction, err error) {
+func (d *Deployment) evictInDatabase(ctx context.Context, o EvictOptions) (e apidb.Enrolment, v *Eviction, err error) {
 	nodes, err := d.Store.Nodes(ctx)
 	if err != nil {
 		return e, nil, err

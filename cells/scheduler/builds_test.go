@@ -79,14 +79,8 @@ func TestBuildOnAnotherHost(t *testing.T) {
 			}
 			if failed != c.tried || (row.VMState == cellwire.VMActive) != c.active || !c.active &&
 				(row.VMState != cellwire.VMError || row.Fault == nil) {
-				t.Errorf(
-					"the server is %s on %s after %d attempts, with the fault %+v and %+v",
-					row.VMState,
-					row.Host,
-					failed,
-					row.Fault,
-					all.Actions,
-				)
+				t.Errorf("the server is %s on %s after %d attempts, with the fault %+v and %+v",
+					row.VMState, row.Host, failed, row.Fault, all.Actions)
 			}
 			if c.active {
 				w.holds(map[string]*agent{uuid: w.host(uuid)})

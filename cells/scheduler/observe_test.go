@@ -33,9 +33,7 @@ func (s *seen) Corrected(c scheduler.Correction) {
 }
 
 // beginObserved begins a world with an observer.
-func beginObserved(
-	t *testing.T, hosts []int, options ...func(*scheduler.Options, *quota.Options),
-) (*world, *seen) {
+func beginObserved(t *testing.T, hosts []int, options ...func(*scheduler.Options, *quota.Options)) (*world, *seen) {
 	t.Helper()
 	s := &seen{builds: map[scheduler.Outcome]int{}, corrections: map[scheduler.Correction]int{}}
 	return begin(t, hosts, append(options,

@@ -273,7 +273,5 @@ func (s *Scheduler) failUnanswered(ctx context.Context, request apidb.BuildReque
 func unansweredFault(cause error) cellwire.Fault {
 	return noHost(fmt.Sprintf(
 		"Placement failed a request for this server %d times, while it answered others. The last time: %s",
-		mostUnanswered,
-		cause.Error(),
-	))
+		mostUnanswered, cause.Error()))
 }

@@ -225,9 +225,7 @@ func (b *build) noHost(why string) cellwire.Fault {
 	case g.allMigrate() && g.Policy == apidb.PolicyAffinity:
 		fault.Message += fmt.Sprintf(
 			" Members of the server group %s move to another host, or can still go back, and its policy is %s.",
-			g.Name,
-			g.Policy,
-		)
+			g.Name, g.Policy)
 	case b.refused()[groupPolicy] > 0:
 		fault.Message += fmt.Sprintf(" The policy %s of the server group %s rules out others.", g.Policy, g.Name)
 	}

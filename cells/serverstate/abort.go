@@ -60,10 +60,7 @@ func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now
 	case m.revertPending(s):
 		return false, Conflict(
 			"migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down",
-			m.UUID,
-			s.UUID,
-			m.SourceHost,
-		)
+			m.UUID, s.UUID, m.SourceHost)
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
 		host = m.SourceHost
 	case m.Status == cellwire.MigrationRevert && m.SourceGuest == cellwire.SourceGuestAsked && up(m.DestHost):

@@ -42,21 +42,11 @@ func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now
 	case stays && r.lacksGuest() && missing:
 		return false, Conflict(
 			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over "+
-				"its disks. Neither host %s nor host %s has one.",
-			name,
-			s.UUID,
-			s.Host,
-			m.SourceHost,
-		)
+				"its disks. Neither host %s nor host %s has one.", name, s.UUID, s.Host, m.SourceHost)
 	case stays && r.lacksGuest():
 		return false, Conflict(
 			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, "+
-				"and the one on the old host %s would be removed.",
-			name,
-			s.UUID,
-			s.Host,
-			m.SourceHost,
-		)
+				"and the one on the old host %s would be removed.", name, s.UUID, s.Host, m.SourceHost)
 	case stays:
 	case missing && !r.lacksGuest():
 		return false, Conflict(

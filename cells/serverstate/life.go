@@ -211,13 +211,8 @@ func (r *Record) Restore() (changed bool, err error) {
 	s := &r.Server
 	switch {
 	case s.Deleted || s.VMState != cellwire.VMSoftDeleted || s.TaskState == cellwire.TaskDeleting:
-		return false, Conflict(
-			"server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s",
-			s.UUID,
-			s.VMState,
-			orNone(s.TaskState),
-			cellwire.VMSoftDeleted,
-		)
+		return false, Conflict("server %s is in vm_state %s (task_state %s) and can only be restored in vm_state %s",
+			s.UUID, s.VMState, orNone(s.TaskState), cellwire.VMSoftDeleted)
 	case s.TaskState == cellwire.TaskRestoring:
 		return false, nil
 	}

@@ -179,19 +179,12 @@ func (r *Record) Migrate(
 	if moving != nil {
 		return false, Conflict(
 			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down, or "+
-				"has no destination yet",
-			moving.UUID,
-			s.UUID,
-			moving.Status,
-		)
+				"has no destination yet", moving.UUID, s.UUID, moving.Status)
 	}
 	if i := slices.IndexFunc(r.Migrations, (*Migration).endedUnplaced); i >= 0 {
 		return false, Conflict(
 			"migration %s of server %s is %s, and its allocations are not given back yet. Send the request again.",
-			r.Migrations[i].UUID,
-			s.UUID,
-			r.Migrations[i].Status,
-		)
+			r.Migrations[i].UUID, s.UUID, r.Migrations[i].Status)
 	}
 	if q.Host == s.Host {
 		return false, Invalid("server %s is on host %s already", s.UUID, s.Host)

@@ -45,7 +45,8 @@ func newAdopt() *cobra.Command {
 					return ok.Confirm(cmd)
 				}
 			}
-			plan, err := commands.Adopt(ctx, cfg, cli.NewLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
+			plan, err := commands.Adopt(ctx, cfg, cli.NewLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel),
+				adoption)
 			if err != nil {
 				return err
 			}

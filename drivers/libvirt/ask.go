@@ -223,13 +223,9 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered, saved
 			g.domains, g.failed = nil, true
 			g.discrepancies = append(
 				g.discrepancies,
-				machine.Discrepancyf(
-					"domain-capabilities",
+				machine.Discrepancyf("domain-capabilities",
 					"libvirt does not report the domain capabilities (%s, %s), so device traits stay unchanged: %v",
-					kind.Arch,
-					kind.Machine,
-					err,
-				),
+					kind.Arch, kind.Machine, err),
 			)
 		default:
 			g.domains = append(g.domains, one)

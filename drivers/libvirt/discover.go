@@ -124,14 +124,9 @@ func (f *facts) checkCPUs(cfg config, root discovery.Root, d *discrepancies) err
 	if len(cpus) == 0 {
 		return errors.New("libvirt's CPU map says that no CPU is online")
 	}
-	d.addIf(
-		len(cpus) != int(a.node.CPUs) && len(cfg.power.Switchable()) == 0,
-		"cpu-count",
+	d.addIf(len(cpus) != int(a.node.CPUs) && len(cfg.power.Switchable()) == 0, "cpu-count",
 		"libvirt's CPU map has %d CPUs online (%s), its node information says %d; the driver uses the kernel's list",
-		len(cpus),
-		machine.FormatCPUs(cpus),
-		a.node.CPUs,
-	)
+		len(cpus), machine.FormatCPUs(cpus), a.node.CPUs)
 	if len(a.caps.Cells) > 0 {
 		return nil // cell by cell, see compare
 	}
@@ -389,26 +384,16 @@ func (d *Driver) discoverFeatures(a answers, chroot string) []string {
 	d.discrepancies.addIf(err != nil, "cpu-flags",
 		"cannot compare the kernel's CPU flags with libvirt's features: %v", err)
 	if a.expanded == nil {
-		d.discrepancies.addIf(
-			true,
-			"cpu-expansion",
+		d.discrepancies.addIf(true, "cpu-expansion",
 			"this hypervisor (%s) does not list all features of the host's CPU (model %q); the driver uses the "+
-				"kernel's flags instead",
-			a.hypervisor,
-			a.caps.Model,
-		)
+				"kernel's flags instead", a.hypervisor, a.caps.Model)
 		return append(inventory.FeaturesOfFlags(a.caps.Arch, flags), a.caps.Features...)
 	}
 	if err == nil && a.hypervisor != testDriver {
 		libvirt, kernel := inventory.CompareFeatures(a.caps.Arch, a.expanded, flags)
-		d.discrepancies.addIf(
-			len(libvirt)+len(kernel) > 0,
-			"cpu-features",
+		d.discrepancies.addIf(len(libvirt)+len(kernel) > 0, "cpu-features",
 			"CPU features that only libvirt reports: [%s]; that only the kernel reports: [%s]; the driver "+
-				"uses libvirt's",
-			strings.Join(libvirt, " "),
-			strings.Join(kernel, " "),
-		)
+				"uses libvirt's", strings.Join(libvirt, " "), strings.Join(kernel, " "))
 	}
 	return a.expanded
 }

@@ -53,12 +53,9 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	pools, odd := cfg.pmem.Choose(f.pmem)
 	c.host.PMEM = selection.PMEMTotals(pools)
 	d.discrepancies.add(odd)
-	d.discrepancies.addIf(
-		cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"),
-		"shared-disk",
+	d.discrepancies.addIf(cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"), "shared-disk",
 		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so nothing reports disk "+
-			"space for this node; put the node into the aggregate of the storage's provider",
-	)
+			"space for this node; put the node into the aggregate of the storage's provider")
 	traits := f.traits(cfg)
 	d.discrepancies.add(traits.Discrepancies())
 	d.setCapabilities(traits.Capabilities())

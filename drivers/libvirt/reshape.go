@@ -76,12 +76,7 @@ func isNested(tree *providertree.Tree, root, node string) bool {
 // updateTree edits the tree to match the host, flat or nested. Without allocations it returns
 // [plugins.ReshapeNeeded] if some would have to move. An error leaves the tree unchanged.
 func (d *Driver) updateTree(
-	ctx context.Context,
-	cfg config,
-	c choice,
-	tree *providertree.Tree,
-	root string,
-	nested bool,
+	ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, nested bool,
 	allocations providertree.Allocations,
 ) (providertree.Allocations, error) {
 	after := tree.Clone()
@@ -95,12 +90,7 @@ func (d *Driver) updateTree(
 
 // updateCopy is updateTree on a copy of before, which an error leaves half edited.
 func (d *Driver) updateCopy(
-	ctx context.Context,
-	cfg config,
-	c choice,
-	before, tree *providertree.Tree,
-	root string,
-	nested bool,
+	ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool,
 	allocations providertree.Allocations,
 ) (providertree.Allocations, error) {
 	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
@@ -163,14 +153,8 @@ func dropIdlePages(tree *providertree.Tree, root string, allocations providertre
 
 // move moves what is allocated at the moving places, in a tree that has all that is wanted.
 func (d *Driver) move(
-	ctx context.Context,
-	cfg config,
-	c choice,
-	tree *providertree.Tree,
-	root string,
-	moving []plugins.Place,
-	sites map[string]assignment.Provider,
-	allocations providertree.Allocations,
+	ctx context.Context, cfg config, c choice, tree *providertree.Tree, root string, moving []plugins.Place,
+	sites map[string]assignment.Provider, allocations providertree.Allocations,
 ) (providertree.Allocations, error) {
 	policy := assignment.Refuse
 	if cfg.Unplaced == guess {

@@ -196,12 +196,9 @@ func configurationFinding(driver string, err error) health.Finding {
 	case errors.Is(err, pluginhost.ErrIncompatible):
 		found.Hint = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload
 	default:
-		found.Hint = fmt.Sprintf(
-			"the text and the log say how the new process failed, "+
-				"and `compute-agent plugin info %s` starts one by itself; "+
-				"fix that, or restore the previous executable",
-			takeover.Path,
-		) + reload
+		found.Hint = fmt.Sprintf("the text and the log say how the new process failed, "+
+			"and `compute-agent plugin info %s` starts one by itself; "+
+			"fix that, or restore the previous executable", takeover.Path) + reload
 	}
 	return found
 }

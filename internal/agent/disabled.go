@@ -41,10 +41,7 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 		statedir.Reason{Source: statedir.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
-	onNode(
-		a.log.Warn(),
-		r.Node,
-	).Str("reason", r.Reason).
+	onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).
 		Str("by", r.By).
 		Msg("Disabled: no new instances are scheduled to " + hostOrNode(r.Node) + ". Running guests are not affected.")
 	for _, d := range a.drivers.active() {

@@ -53,8 +53,8 @@ func attack(socket, key string) string {
 		fmt.Fprintf(&report, "read the key: %v\n", err)
 		key = string(bytes.TrimSpace(content))
 	}
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
-		_ string) (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (
+		net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	for _, request := range []struct{ method, path, body string }{

@@ -72,10 +72,8 @@ func (a *Agent) awaitReload(ctx context.Context, all []*reconfiguration, limit t
 	if len(late) > 0 && ctx.Err() == nil {
 		slices.Sort(late)
 		a.log.Warn().Strs("drivers", late).Stringer("startup_deadline", limit).
-			Msg(
-				"Reload: these drivers have not applied their new configuration yet. The reload is reported as " +
-					"complete, so that systemd does not wait; it continues in the background until the drivers' " +
-					"timeouts, and `compute-agent status` shows the result.",
-			)
+			Msg("Reload: these drivers have not applied their new configuration yet. The reload is reported as " +
+				"complete, so that systemd does not wait; it continues in the background until the drivers' " +
+				"timeouts, and `compute-agent status` shows the result.")
 	}
 }

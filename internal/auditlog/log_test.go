@@ -298,8 +298,8 @@ func TestLongRecordsAreSplit(t *testing.T) {
 	if total != 5001 || len(lines) != len(parts) || len(lines) < 2 {
 		t.Errorf("%d changes in %d lines", total, len(lines))
 	}
-	if last := parts[len(parts)-1].Changes; string(last[len(last)-1].After) !=
-		fmt.Sprintf(`{"cut_bytes":%d}`, 1<<20+2) {
+	if last := parts[len(parts)-1].Changes; string(last[len(last)-1].After) != fmt.Sprintf(`{"cut_bytes":%d}`,
+		1<<20+2) {
 		t.Errorf("the long value is %.100s", last[len(last)-1].After)
 	}
 }

@@ -105,8 +105,9 @@ func TestSearchStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Run(ctx,
-		func(ctx context.Context, s *Search) error { return s.ReadLines(ctx, strings.NewReader("a\nb\n"), "") }); err ==
-		nil {
+		func(ctx context.Context, s *Search) error {
+			return s.ReadLines(ctx, strings.NewReader("a\nb\n"), "")
+		}); err == nil {
 		t.Error("no error")
 	}
 }

@@ -15,12 +15,10 @@ import (
 func Defaults(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	p := printer{b}
-	p.comment(
-		"Configuration of compute-agent.\n\nEvery value below is the default, so that any line may be removed. " +
-			"Files\nconf.d/*.toml next to this one are applied after it, in the order of their names.\nEvery key " +
-			"has a variable, which wins over the files.\n`compute-agent config check` validates the configuration, " +
-			"`systemctl reload\ncompute-agent` applies what can be applied without a restart.",
-	)
+	p.comment("Configuration of compute-agent.\n\nEvery value below is the default, so that any line may be removed. " +
+		"Files\nconf.d/*.toml next to this one are applied after it, in the order of their names.\nEvery key " +
+		"has a variable, which wins over the files.\n`compute-agent config check` validates the configuration, " +
+		"`systemctl reload\ncompute-agent` applies what can be applied without a restart.")
 	for _, s := range new(Config).sections() {
 		p.section(s.name, s.doc+"\nRead by "+readBy(s.readers)+".")
 		for _, k := range s.keys {

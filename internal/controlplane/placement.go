@@ -22,9 +22,7 @@ type Listening struct {
 
 // Placement is what a Placement service is made with. connections are those of the process, nil if
 // it does not serve clients.
-func Placement(
-	cfg *config.Config, on Listening, connections *osapi.Connections, log zerolog.Logger,
-) placement.Config {
+func Placement(cfg *config.Config, on Listening, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: cfg.Placement.Database, Listen: on.Address,
 		Auth: placement.Auth{Strategy: placement.Strategy(on.Auth), TokenFile: on.TokenFile,

@@ -41,8 +41,7 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 		if worst := health.Worst(status.Conditions); worst.Worse(health.Info) {
 			return warn("it runs; its status is "+status.Summary,
 				"The agent's conditions include what its drivers and Placement report, which this command "+
-					"does not check.",
-				"compute-agent status --config "+e.Config.File())
+					"does not check.", "compute-agent status --config "+e.Config.File())
 		}
 		return pass("it runs and answers on %s", socket)
 	case closed:
@@ -127,8 +126,7 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 		return warn(
 			fmt.Sprintf("the running agent does not use %s: the configuration has changed since it started", dir),
 			"The results here are not about the configuration that it uses.",
-			e.command("systemctl restart compute-agent"),
-		)
+			e.command("systemctl restart compute-agent"))
 	case len(holders) == 0:
 		return pass("no process uses %s", dir)
 	}

@@ -44,8 +44,7 @@ func checkConfig(_ context.Context, e *Env) []Result {
 		}
 		if f.Mode.Perm()&0o002 != 0 {
 			return fail(fmt.Sprintf("%s has mode %04o: all users can change it", name, f.Mode.Perm()),
-				"The configuration names programs that the agent starts.",
-				e.command("chmod o-w %s", name))
+				"The configuration names programs that the agent starts.", e.command("chmod o-w %s", name))
 		}
 	}
 	return pass("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), judged)

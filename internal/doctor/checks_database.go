@@ -184,13 +184,9 @@ func (c *databaseCheck) schema() {
 		}
 		c.add("schema", Error, c.Schema.Error(), why, fix)
 	case c.Steps > c.Newest:
-		c.add(
-			"schema",
-			Error,
+		c.add("schema", Error,
 			fmt.Sprintf("%s has had %d steps of the schema, and this program knows %d", c.Address, c.Steps, c.Newest),
-			why,
-			"install the newer version of this program",
-		)
+			why, "install the newer version of this program")
 	case c.Steps < c.Newest:
 		c.add("schema", Warning, fmt.Sprintf("%s has had %d of %d steps of the schema", c.Address, c.Steps, c.Newest),
 			"The next start of a service runs the others, if servers of the former version can go on.", c.of.Upgrade)
@@ -221,13 +217,9 @@ func (c *databaseCheck) mysql() {
 		c.least(8, 0)
 	}
 	if n, err := strconv.Atoi(c.Facts["max_allowed_packet"]); err != nil || n < leastPacket {
-		c.add(
-			"packet",
-			Warning,
-			fmt.Sprintf("max_allowed_packet is %s", c.Facts["max_allowed_packet"]),
+		c.add("packet", Warning, fmt.Sprintf("max_allowed_packet is %s", c.Facts["max_allowed_packet"]),
 			"A commit of many writes can have a larger statement, and is refused then.",
-			fmt.Sprintf("SET GLOBAL max_allowed_packet = %d, and in the server's configuration", leastPacket),
-		)
+			fmt.Sprintf("SET GLOBAL max_allowed_packet = %d, and in the server's configuration", leastPacket))
 	}
 	if c.Facts["wsrep_on"] == "ON" {
 		c.galera()

@@ -51,11 +51,9 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 		return fail(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why,
 			e.command("chown -R %s %s", owner, p))
 	case f.Mode.Perm()&0o022 != 0:
-		return fail(
-			fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()),
+		return fail(fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()),
 			"Other users could replace the agent's identity or intercept its connections.",
-			e.command("chmod 0750 %s", p),
-		)
+			e.command("chmod 0750 %s", p))
 	case !e.agentMay(p, f, 7):
 		return fail(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why,
 			e.command("chmod u+rwx %s", p))

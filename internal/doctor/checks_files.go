@@ -423,12 +423,8 @@ func (e *Env) denyListText(s Service, look string) *Result {
 			Severity: Error,
 			Why:      "It refuses all hosts.",
 			Fix:      renew,
-			Found: fmt.Sprintf(
-				"%s is of %s, which is longer ago than deny_list.max_age (%s), or ahead of the clock",
-				c.File,
-				date.Format("2006-01-02T15:04:05Z07:00"),
-				c.AgeLimit(),
-			),
+			Found: fmt.Sprintf("%s is of %s, which is longer ago than deny_list.max_age (%s), or ahead of the clock",
+				c.File, date.Format("2006-01-02T15:04:05Z07:00"), c.AgeLimit()),
 		}
 		if c.URL != "" {
 			r.Fix = look

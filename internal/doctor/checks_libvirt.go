@@ -159,11 +159,9 @@ func (e *Env) checkDevices(ctx context.Context, s libvirtSocket) []Result {
 	if err := e.dial(ctx, path); err == nil || errors.Is(err, os.ErrPermission) {
 		return nil
 	}
-	return fail(
-		"virtqemud runs, but virtnodedevd does not: no process listens on "+path,
+	return fail("virtqemud runs, but virtnodedevd does not: no process listens on "+path,
 		"The libvirt driver cannot see the host's devices, and cannot connect when it starts.",
-		e.startLibvirt("virtnodedevd.socket virtnodedevd-ro.socket", "virtnodedevd", "enable --now"),
-	)
+		e.startLibvirt("virtnodedevd.socket virtnodedevd-ro.socket", "virtnodedevd", "enable --now"))
 }
 
 // startLibvirt is the command that starts a daemon, with or without systemd.
@@ -200,11 +198,8 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 	socket := cmp.Or(s.unit, "libvirtd.socket")
 	switch {
 	case err != nil:
-		return fail(
-			found+", and there is no group libvirt",
-			guests,
-			e.command("groupadd --system libvirt && systemctl restart %s", socket),
-		)
+		return fail(found+", and there is no group libvirt", guests,
+			e.command("groupadd --system libvirt && systemctl restart %s", socket))
 	case slices.Contains(e.Agent.GIDs, gid):
 		return fail(found+", though that user is in the group libvirt", guests,
 			e.command("systemctl restart %s", socket))

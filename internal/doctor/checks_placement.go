@@ -135,8 +135,7 @@ func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
 	}
 	if c.Auth == config.AuthKeystone {
 		return fail("Placement rejects a token that Keystone has just issued (401): does it use the same Keystone?",
-			why,
-			"grep -A 12 keystone_authtoken /etc/placement/placement.conf")
+			why, "grep -A 12 keystone_authtoken /etc/placement/placement.conf")
 	}
 	return fail("Placement rejects the token (401); it is wrong or expired", why,
 		fmt.Sprintf("openstack token issue -f value -c id | %s", e.command("tee %s > /dev/null", c.TokenFile)))

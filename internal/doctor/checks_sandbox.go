@@ -26,8 +26,7 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 			r = fail(
 				"the kernel has no sandbox for it ("+kernel.String()+"), and drivers."+name+".sandbox is \"required\"",
 				"The agent does not start this driver. Placement keeps what it last reported.",
-				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...",
-			)
+				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...")
 		case kernel.Landlock == 0 || !kernel.Seccomp:
 			r = warn(kernel.String(), "A driver that is taken over is not kept from all that it must not do: "+
 				strings.Join(lacks, "; ")+".",

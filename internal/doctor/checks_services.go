@@ -324,13 +324,9 @@ func (e *Env) certificate(s Service, key, path string) []Result {
 		return named(Error, fmt.Sprintf("%s of %s: %v", key, s.Name, err), noStart, "ls -l "+path)
 	}
 	first := slices.MinFunc(all, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
-	found := fmt.Sprintf(
-		"%s of %s, %s, ends at %s",
-		key,
-		s.Name,
+	found := fmt.Sprintf("%s of %s, %s, ends at %s", key, s.Name,
 		cmp.Or(first.Subject.CommonName, "serial number "+first.SerialNumber.String()),
-		first.NotAfter.UTC().Format(time.RFC3339),
-	)
+		first.NotAfter.UTC().Format(time.RFC3339))
 	fix := e.command("openssl x509 -noout -subject -enddate -in %s", path) +
 		"   # replace it; the services read it again by themselves"
 	switch left := first.NotAfter.Sub(e.Now()); {

@@ -89,10 +89,7 @@ func checkOpenFiles(_ context.Context, e *Env) []Result {
 			"Each connection and plugin uses one; the agent refuses new ones at the limit.",
 			e.command(
 				`sh -c 'mkdir -p %s && printf "[Service]\nLimitNOFILE=65536\n" > %s/open-files.conf && systemctl `+
-					`daemon-reload && systemctl restart compute-agent'`,
-				drop,
-				drop,
-			),
+					`daemon-reload && systemctl restart compute-agent'`, drop, drop),
 		)
 	}
 	return pass("%d, up to %d", soft, hard)

@@ -60,8 +60,8 @@ func TestExpand(t *testing.T) {
 	if specs[extraspecs.AliasSpec] == "" {
 		t.Error("the flavor was changed")
 	}
-	if got, err := aliases.Expand(map[string]string{extraspecs.AliasSpec: "b:1", "group_policy": "isolate"}); err !=
-		nil || got["group_policy"] != "isolate" {
+	if got, err := aliases.Expand(map[string]string{extraspecs.AliasSpec: "b:1",
+		"group_policy": "isolate"}); err != nil || got["group_policy"] != "isolate" {
 		t.Error(got, err)
 	}
 	if got, err := aliases.Expand(map[string]string{"a": "b"}); err != nil ||

@@ -292,8 +292,7 @@ func TestAuthenticatorWhileKeystoneIsDown(t *testing.T) {
 			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2040-01-01T00:00:00Z"}}`)
 		},
 		"no expiry": func(w http.ResponseWriter, _ *http.Request) {
-			_,
-				_ = fmt.Fprint(w, `{"token":{"user":{"id":"x"}}}`)
+			_, _ = fmt.Fprint(w, `{"token":{"user":{"id":"x"}}}`)
 		},
 		"endless": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprint(w, `{"a":"`+strings.Repeat("x", 2<<20)+`"}`)

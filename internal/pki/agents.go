@@ -148,7 +148,8 @@ func (ag *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops 
 		ag.Turn = max(ag.Turn+1, now) // also after an older copy of the database, or of the server
 		process := *r.Process
 		process.Address = r.Address
-		ag.All, ag.Changed = append(ag.All, HostAgent{AgentProcess: process, First: ag.Turn, Seen: now, Fresh: true}), true
+		ag.All, ag.Changed = append(ag.All,
+			HostAgent{AgentProcess: process, First: ag.Turn, Seen: now, Fresh: true}), true
 	} else {
 		one := &ag.All[i]
 		shown := max(one.Shown, min(r.Turn, ag.Turn))

@@ -16,10 +16,7 @@ import (
 // [*plugins.ReshapeFailed], [plugins.ErrNotReady]. Without an error the tree is complete, never
 // partial or empty because of a missing response.
 func (p *Plugin) UpdateProviderTree(
-	ctx context.Context,
-	tree *providertree.Tree,
-	node string,
-	allocations providertree.Allocations,
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
 ) (*providertree.Tree, providertree.Allocations, error) {
 	got, err := call(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (driverclient.Answer, error) {
 		return s.UpdateProviderTree(ctx, tree, node, allocations)
@@ -38,11 +35,7 @@ func (p *Plugin) UpdateProviderTree(
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver's layouts have no versions.
 // The driver's own are [*plugins.ReshapeFailed] and [plugins.ErrNotReady].
 func (p *Plugin) ReshapeStep(
-	ctx context.Context,
-	tree *providertree.Tree,
-	node string,
-	from int,
-	allocations providertree.Allocations,
+	ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations,
 ) (*providertree.Tree, providertree.Allocations, error) {
 	if allocations == nil {
 		allocations = providertree.Allocations{}

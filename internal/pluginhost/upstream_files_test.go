@@ -215,8 +215,8 @@ func unrelatedAreLeftAlone(t *testing.T) {
 
 	h := testproc.Try(New(Options{RuntimeDir: other, Logger: zerolog.Nop()})).Or(t)
 	testproc.Try(os.Lstat(left)).ErrorIs(t, os.ErrNotExist, "the socket of a former agent is still there: %v")
-	if _, err := h.Plugin(Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err ==
-		nil {
+	if _, err := h.Plugin(
+		Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err == nil {
 		t.Error("a configuration may say where a plugin's socket is")
 	}
 	p := testproc.Try(h.Plugin(plainSpec(t, mark))).Or(t)

@@ -249,8 +249,7 @@ func TestKeptStatementsAfterFailures(t *testing.T) {
 		if _, err := db.ExecContext(t.Context(), add); err == nil {
 			t.Error("a statement lacks its parameter")
 		}
-		if _, err := db.QueryContext(t.Context(), "SELECT nonsense"); err ==
-			nil {
+		if _, err := db.QueryContext(t.Context(), "SELECT nonsense"); err == nil {
 			t.Error("there is no such column")
 		}
 	}

@@ -164,11 +164,7 @@ func (l *lockFile) refuseLoss(version int64) error {
 	return &Error{Op: "opening", Database: l.path, Kind: ErrLost, Hint: fmt.Sprintf(
 		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or "+
 			"replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
-		version,
-		noted,
-		name,
-		name,
-	)}
+		version, noted, name, name)}
 }
 
 // close unlocks the database, also for a process that was just started and has the file until it

@@ -193,16 +193,9 @@ func (p *presence) checkAlone(ctx context.Context) error {
 }
 
 func (p *presence) insert(ctx context.Context) error {
-	_, err := p.db.Reader.ExecContext(
-		ctx,
-		"INSERT INTO "+p.db.schema.Processes+
-			" (token, name, beat, alone, knows) VALUES (?, ?, ?, ?, ?)"+p.db.Dialect.Upsert("token"),
-		p.own.token,
-		p.own.name,
-		p.own.beat,
-		p.own.alone,
-		p.own.knows,
-	)
+	_, err := p.db.Reader.ExecContext(ctx, "INSERT INTO "+p.db.schema.Processes+
+		" (token, name, beat, alone, knows) VALUES (?, ?, ?, ?, ?)"+p.db.Dialect.Upsert("token"),
+		p.own.token, p.own.name, p.own.beat, p.own.alone, p.own.knows)
 	return err
 }
 

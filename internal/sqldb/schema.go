@@ -127,15 +127,8 @@ func (s *Schema) checkEmpty(ctx context.Context, d *Dialect, q Querier) error {
 func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
 	var id, version int64
 	var table string
-	if err := q.QueryRowContext(
-		ctx,
-		"SELECT a.application_id, v.user_version, ("+
-			d.SomeTable()+") FROM pragma_application_id a, pragma_user_version v",
-	).Scan(
-		&id,
-		&version,
-		&table,
-	); err != nil {
+	if err := q.QueryRowContext(ctx, "SELECT a.application_id, v.user_version, ("+
+		d.SomeTable()+") FROM pragma_application_id a, pragma_user_version v").Scan(&id, &version, &table); err != nil {
 		return 0, err
 	}
 	switch ours := id == int64(s.ApplicationID); {

@@ -232,13 +232,9 @@ func (p probe) Handle() error {
 				Because(err)
 		}
 		if err := p.api.problem(); err != nil {
-			return osapi.Errorf(
-				http.StatusServiceUnavailable,
+			return osapi.Errorf(http.StatusServiceUnavailable,
 				"The server is not ready: its database cannot be written to: %s. Reading is possible.",
-				sqldb.Reason(err),
-			).Because(
-				err,
-			)
+				sqldb.Reason(err)).Because(err)
 		}
 		if err := p.api.audit.Refusal(); err != nil {
 			return osapi.Errorf(

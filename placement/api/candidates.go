@@ -125,10 +125,8 @@ func (x *exchange) logCutShort(stats candidates.Stats, a *candidatesAnswer) {
 	}
 	x.api.service.Logger.Warn().Str("request_id", x.ID).Str("query", shortened(x.R.URL.RawQuery)).Str("why", why).
 		Int("candidates", a.count).Int("trees", stats.Trees).Int("steps", stats.Steps).
-		Msg(
-			"A search for allocation candidates reached its bound, so the answer is incomplete. Have the client set " +
-				"a limit or ask for fewer groups at once, or set max_allocation_candidates.",
-		)
+		Msg("A search for allocation candidates reached its bound, so the answer is incomplete. Have the client set " +
+			"a limit or ask for fewer groups at once, or set max_allocation_candidates.")
 }
 
 // appendRequest appends one member of allocation_requests.

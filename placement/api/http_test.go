@@ -217,8 +217,7 @@ func TestLimits(t *testing.T) {
 		call{method: "GET", path: "/resource_providers?" + strings.Repeat("&", 40), status: 200},
 	)
 	// A body of unknown length is bounded as well.
-	r := httptest.NewRequest(http.MethodPost,
-		"/resource_providers",
+	r := httptest.NewRequest(http.MethodPost, "/resource_providers",
 		struct{ *strings.Reader }{strings.NewReader(`{"name":"` + strings.Repeat("a", 100) + `"}`)})
 	r.ContentLength = -1
 	r.Header = http.Header{"X-Auth-Token": {"admin"}, "Content-Type": {"application/json"}}

@@ -25,8 +25,8 @@ func equalHosts(t *testing.T, n int, vcpus int64, change ...func(*api.Config)) *
 	l := openLedger(t)
 	if _, err := l.Update(t.Context(), func(tx *ledger.Tx) error {
 		for i := range n {
-			if _, err := tx.CreateProvider(ledger.NewProvider{UUID: hostID(i), Name: fmt.Sprint("host", i)}); err !=
-				nil {
+			if _, err := tx.CreateProvider(
+				ledger.NewProvider{UUID: hostID(i), Name: fmt.Sprint("host", i)}); err != nil {
 				return err
 			}
 			if _, err := tx.SetInventories(hostID(i), 0,

@@ -190,11 +190,7 @@ func (d draft) assembleConsumers(state *State, provider func(int64) (*Provider, 
 		if !ok || !okClass {
 			return nil, badState(
 				"consumer %s holds an allocation of resource provider number %d and resource class number %d, which "+
-					"do not both exist",
-				r.Consumer,
-				r.Provider,
-				r.Class,
-			)
+					"do not both exist", r.Consumer, r.Provider, r.Class)
 		}
 		c := byUUID[r.Consumer]
 		if c == nil {

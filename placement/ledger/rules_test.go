@@ -53,8 +53,7 @@ func TestGenerations(t *testing.T) {
 		}, 3, 1, 1},
 		{"delete no inventories", func(tx *ledger.Tx) error { return tx.DeleteInventories("b") }, 2, 2, 1},
 		{"set traits", func(tx *ledger.Tx) error {
-			_,
-				err := tx.SetTraits("b", 1, []string{"COMPUTE_NODE"})
+			_, err := tx.SetTraits("b", 1, []string{"COMPUTE_NODE"})
 			return err
 		}, 2, 2, 1},
 		{"set no traits where there are none",

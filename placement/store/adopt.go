@@ -483,11 +483,7 @@ func refuseServers(ctx context.Context, d *sqldb.Dialect, db *sql.DB, database s
 	case len(sessions) > 0:
 		return fmt.Errorf(
 			"%w: other programs are connected to %s: %s; stop them, or use --force if none of them is a server of "+
-				"compute-agent",
-			ErrRefused,
-			database,
-			listed(sessions),
-		)
+				"compute-agent", ErrRefused, database, listed(sessions))
 	}
 	return nil
 }

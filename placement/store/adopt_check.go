@@ -169,19 +169,11 @@ func (a *Adoption) refuse(o AdoptOptions) error {
 	case a.MustRepair():
 		return fmt.Errorf(
 			"%w: %s has to be repaired first (%s: %s); `compute-agent placement adopt --check` lists all of it",
-			ErrRefused,
-			a.Database,
-			a.Findings[0].ID,
-			a.Findings[0].Meaning,
-		)
+			ErrRefused, a.Database, a.Findings[0].ID, a.Findings[0].Meaning)
 	case len(a.Sessions) > 0 && !o.Force:
 		return fmt.Errorf(
 			"%w: other programs are connected to %s: %s; stop OpenStack Placement on all machines, or use --force "+
-				"if none of them is one",
-			ErrRefused,
-			a.Database,
-			listed(a.Sessions),
-		)
+				"if none of them is one", ErrRefused, a.Database, listed(a.Sessions))
 	}
 	return nil
 }

@@ -96,8 +96,8 @@ func objects(changes []ledger.Change) []object {
 // follow: they load everything, and find that they may not use the database any
 // more. What they are about to commit is based on an older version.
 func fenceOlder(ctx context.Context, tx *sql.Tx, step int) error {
-	if _, err := sqldb.Exec(ctx, tx, "UPDATE ledger_version SET version = version + 1 WHERE shard = ?", shard); err !=
-		nil {
+	if _, err := sqldb.Exec(ctx, tx, "UPDATE ledger_version SET version = version + 1 WHERE shard = ?",
+		shard); err != nil {
 		return err
 	}
 	var version int64

@@ -147,18 +147,8 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 		"step_size", "allocation_ratio", "@created_at", "@updated_at"),
 		"inventories", "resource_provider_id", ids, func(rows *sql.Rows) error {
 			var i ledger.InventoryRow
-			err := rows.Scan(
-				&i.Provider,
-				&i.Class,
-				&i.Total,
-				&i.Reserved,
-				&i.MinUnit,
-				&i.MaxUnit,
-				&i.StepSize,
-				&i.AllocationRatio,
-				sqldb.TimeScan{To: &i.CreatedAt},
-				sqldb.TimeScan{To: &i.UpdatedAt},
-			)
+			err := rows.Scan(&i.Provider, &i.Class, &i.Total, &i.Reserved, &i.MinUnit, &i.MaxUnit, &i.StepSize,
+				&i.AllocationRatio, sqldb.TimeScan{To: &i.CreatedAt}, sqldb.TimeScan{To: &i.UpdatedAt})
 			to.Inventories = append(to.Inventories, i)
 			return err
 		})

@@ -162,11 +162,7 @@ func UnknownParameter(key string, o Origin, v Version) *QueryError {
 		return BadQuery(
 			"Invalid query string parameters: %q is an extension: it needs microversion %s or later and the header "+
 				"%s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.",
-			key,
-			Version(RequestedExtensions),
-			HeaderExtensions,
-			o.Extension,
-		)
+			key, Version(RequestedExtensions), HeaderExtensions, o.Extension)
 	}
 	return BadQuery("Invalid query string parameters: %q is not a parameter of this call at microversion %s.",
 		jsonkit.Shortened(key), v)

@@ -91,19 +91,10 @@ func (b *bench) layoutBase(ctx context.Context) (*baseline, *proc, error) {
 
 // takeStep calls ReshapeStep and converts its result.
 func (p *proc) takeStep(
-	ctx context.Context,
-	tree *providertree.Tree,
-	node string,
-	from int32,
-	given providertree.Allocations,
+	ctx context.Context, tree *providertree.Tree, node string, from int32, given providertree.Allocations,
 ) (*providertree.Tree, providertree.Allocations, plugins.ClassRenames, error) {
-	sent := fmt.Sprintf(
-		"ReshapeStep from layout version %d for node %q: a tree of %s, allocations of %s",
-		from,
-		node,
-		textutil.Count(tree.Len(), "resource provider"),
-		textutil.Count(len(given), "consumer"),
-	)
+	sent := fmt.Sprintf("ReshapeStep from layout version %d for node %q: a tree of %s, allocations of %s",
+		from, node, textutil.Count(tree.Len(), "resource provider"), textutil.Count(len(given), "consumer"))
 	reply, err := p.step(ctx, tree, node, from, given)
 	if err != nil {
 		return nil, nil, nil, failf(sent, "%s", describe(err))

@@ -284,12 +284,9 @@ func checkTooFull(ctx context.Context, b *bench) error {
 	sent := r.sent(base, full) + "; one consumer has 2147483647 of what must move"
 	reply, answer := p.update(ctx, r.before, base.node, full)
 	if answer == nil {
-		return failf(
-			sent,
-			"a tree of %s and allocations of %s",
+		return failf(sent, "a tree of %s and allocations of %s",
 			textutil.Count(len(reply.GetTree().GetProviders()), "resource provider"),
-			textutil.Count(len(reply.GetAllocations().GetConsumers()), "consumer"),
-		)
+			textutil.Count(len(reply.GetAllocations().GetConsumers()), "consumer"))
 	}
 	f := protocol.FailureOf(answer)
 	if f.Kind != protocol.KindReshapeFailed {

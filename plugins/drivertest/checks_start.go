@@ -127,11 +127,8 @@ func checkTwoAtOnce(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := failLines(
-			"two processes at once, "+sentUpdate(base.bare, base.node, nil)+
-				fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]),
-			differences(base.own, after),
-		); err != nil {
+		if err := failLines("two processes at once, "+sentUpdate(base.bare, base.node, nil)+
+			fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]), differences(base.own, after)); err != nil {
 			return err
 		}
 	}

@@ -294,8 +294,8 @@ func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
 				if report.Refused != c.refused || len(h.written) != c.written || outcome != c.outcome {
 					t.Errorf("refused: %q; wrote %q; %q", report.Refused, h.written, outcome)
 				}
-				if failed := strings.Contains(h.log.String(), "Failed to heal"); failed !=
-					strings.Contains(c.outcome, "failed") {
+				if failed := strings.Contains(h.log.String(), "Failed to heal"); failed != strings.Contains(c.outcome,
+					"failed") {
 					t.Errorf("logged: %s", &h.log)
 				}
 			})

@@ -109,8 +109,8 @@ func TestAdoptOfNothing(t *testing.T) {
 			t.Errorf("Adopt of an empty tree: got %+v, want no providers", r)
 		}
 	}
-	if got := owners(Adopt(tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, root, "cn1", "fake", nil)); got !=
-		"cn1 driver VCPU:driver" {
+	if got := owners(Adopt(tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, root, "cn1", "fake",
+		nil)); got != "cn1 driver VCPU:driver" {
 		t.Error(got)
 	}
 }

@@ -104,12 +104,9 @@ func (p *parser) document(data []byte) *yaml.Node {
 		p.problems = append(p.problems, p.syntax(err))
 		return nil
 	default:
-		p.problemf(
-			next.Content[0],
-			"",
+		p.problemf(next.Content[0], "",
 			"remove the line `---` and put everything into one document, or into several files",
-			"a second document begins here, but a file must have only one",
-		)
+			"a second document begins here, but a file must have only one")
 		return nil
 	}
 	return doc.Content[0]

@@ -337,14 +337,9 @@ func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 		}
 		p.problemf(n, path, hint, "%s cannot be the name of a %s", clip(name), kind)
 	case !providertree.IsCustom(name):
-		p.problemf(
-			n,
-			path,
-			"remove it, or write one that begins with CUSTOM_",
+		p.problemf(n, path, "remove it, or write one that begins with CUSTOM_",
 			"%s is not a custom %s: only custom ones can be added here, the driver reports the standard ones",
-			clip(name),
-			kind,
-		)
+			clip(name), kind)
 	default:
 		return true
 	}

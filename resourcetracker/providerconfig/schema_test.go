@@ -403,8 +403,8 @@ func TestNovasExamples(t *testing.T) {
 		testproc.Equal(t, c.Location("11111111-1111-4111-8111-111111111111", "cn1", item), where,
 			"Location(%q) = %q", item)
 	}
-	if got := c.Location("22222222-2222-4222-8222-222222222222", "cn3.example:eth0", "CUSTOM_PORT_MIRROR"); got !=
-		"testdata/nova/20-special.yaml:12" {
+	if got := c.Location("22222222-2222-4222-8222-222222222222", "cn3.example:eth0",
+		"CUSTOM_PORT_MIRROR"); got != "testdata/nova/20-special.yaml:12" {
 		t.Errorf("Where by name: %q", got)
 	}
 	if got := c.Location("5213b75d-9260-42a6-b236-f39b0fd10561",

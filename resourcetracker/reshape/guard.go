@@ -134,16 +134,9 @@ func (g *guard) checkConsumer(consumer string) {
 		if !g.own[provider] {
 			for _, class := range unionKeys(was, is) {
 				if was[class] != is[class] {
-					g.addDefect(
-						consumer,
-						provider,
-						class,
+					g.addDefect(consumer, provider, class,
 						"the provider is outside of the tree of %s, and what is allocated there would change "+
-							"from %d to %d",
-						g.Node.Name,
-						was[class],
-						is[class],
-					)
+							"from %d to %d", g.Node.Name, was[class], is[class])
 				}
 			}
 		}
@@ -159,15 +152,8 @@ func (g *guard) checkConsumer(consumer string) {
 func (g *guard) checkOwner(consumer string, before, after providertree.ConsumerAllocations) {
 	if before.ProjectID != after.ProjectID || before.UserID != after.UserID {
 		g.addDefect(
-			consumer,
-			"",
-			"",
-			"it belongs to project %q and user %q, and would be given to project %q and user %q",
-			before.ProjectID,
-			before.UserID,
-			after.ProjectID,
-			after.UserID,
-		)
+			consumer, "", "", "it belongs to project %q and user %q, and would be given to project %q and user %q",
+			before.ProjectID, before.UserID, after.ProjectID, after.UserID)
 	}
 	if before.ConsumerType != after.ConsumerType {
 		g.addDefect(consumer, "", "", "its consumer type is %q, and would become %q",

@@ -52,8 +52,8 @@ func TestOpenstackAggregates(t *testing.T) {
 	}
 	var racks aggregate
 	o.do(&racks, "aggregate", "show", "racks")
-	if diff := cmp.Diff(aggregate{"racks", "east", []string{"host1"}, map[string]string{"ssd": "true"}}, racks); diff !=
-		"" {
+	if diff := cmp.Diff(aggregate{"racks", "east", []string{"host1"}, map[string]string{"ssd": "true"}},
+		racks); diff != "" {
 		t.Errorf("aggregate show (-want +got):\n%s", diff)
 	}
 	type zone struct {

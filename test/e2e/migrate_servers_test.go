@@ -335,8 +335,8 @@ func TestOnlineMigrationsOnServers(t *testing.T) {
 					var got struct {
 						Project string `json:"project_id"`
 					}
-					if ask("GET", "/allocations/"+h.consumer(i), nil, &got); got.Project !=
-						"00000000-0000-0000-0000-000000000000" {
+					if ask("GET", "/allocations/"+h.consumer(i), nil,
+						&got); got.Project != "00000000-0000-0000-0000-000000000000" {
 						t.Errorf("guest %d is %q's", i, got.Project)
 					}
 				}

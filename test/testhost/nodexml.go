@@ -65,17 +65,10 @@ func (h Host) NodeDevices() []NodeDevice {
 				devices,
 				NodeDevice{
 					Name: name,
-					XML: fmt.Sprintf(
-						"<device><name>%s</name><path>/%s/net/%s</path><parent>%s</parent><capability "+
-							"type='net'><interface>%s</interface><address>%s</address><link speed='25000' "+
-							"state='up'/><capability type='80203'/></capability></device>\n",
-						name,
-						h.path(d),
-						n.Name,
-						NodeDeviceName(d.Address),
-						n.Name,
-						n.MAC,
-					),
+					XML: fmt.Sprintf("<device><name>%s</name><path>/%s/net/%s</path><parent>%s</parent><capability "+
+						"type='net'><interface>%s</interface><address>%s</address><link speed='25000' "+
+						"state='up'/><capability type='80203'/></capability></device>\n",
+						name, h.path(d), n.Name, NodeDeviceName(d.Address), n.Name, n.MAC),
 				},
 			)
 		}
@@ -161,17 +154,9 @@ func mdevXML(m Mdev, address, parent string) NodeDevice {
 	return NodeDevice{
 		Name:     name,
 		Inactive: m.Inactive,
-		XML: fmt.Sprintf(
-			"<device><name>%s</name><parent>%s</parent><capability type='mdev'><type "+
-				"id='%s'/><uuid>%s</uuid><parent_addr>%s</parent_addr><iommuGroup "+
-				"number='%d'/></capability></device>\n",
-			name,
-			parent,
-			escape(m.Type),
-			m.UUID,
-			address,
-			group,
-		),
+		XML: fmt.Sprintf("<device><name>%s</name><parent>%s</parent><capability type='mdev'><type "+
+			"id='%s'/><uuid>%s</uuid><parent_addr>%s</parent_addr><iommuGroup "+
+			"number='%d'/></capability></device>\n", name, parent, escape(m.Type), m.UUID, address, group),
 	}
 }
 
@@ -191,14 +176,9 @@ func escape(s string) string {
 func (h Host) Capabilities(guests ...string) string {
 	var b strings.Builder
 	p := h.Processor
-	fmt.Fprintf(
-		&b,
+	fmt.Fprintf(&b,
 		"<capabilities>\n<host><uuid>11111111-2222-4333-8444-555555555555</uuid><cpu><arch>%s</arch><model>%s</"+
-			"model><vendor>%s</vendor>",
-		p.Arch,
-		p.Model,
-		libvirtVendor(p.Vendor),
-	)
+			"model><vendor>%s</vendor>", p.Arch, p.Model, libvirtVendor(p.Vendor))
 	if p.Microcode != 0 {
 		fmt.Fprintf(&b, "<microcode version='%d'/>", p.Microcode)
 	}

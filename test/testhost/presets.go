@@ -71,12 +71,7 @@ func NIC(bus uint8, parent string, cell, iommuGroup int, name string, total, ena
 	var vfs []Device
 	for i := range enabled {
 		vf := Device{
-			Address: Address(
-				0,
-				bus,
-				uint8(1+i/8),
-				uint8(i%8),
-			),
+			Address:    Address(0, bus, uint8(1+i/8), uint8(i%8)),
 			Parent:     parent,
 			Vendor:     mellanox,
 			Product:    0x1016,

@@ -25,17 +25,10 @@ func (w *writer) proc(h Host) {
 		}
 	}
 	total := h.MemoryKiB()
-	w.file(
-		"proc/meminfo",
+	w.file("proc/meminfo",
 		"MemTotal:       %d kB\nMemFree:        %d kB\nMemAvailable:   %d kB\nSwapTotal:             0 kB\n"+
 			"HugePages_Total:  %6d\nHugePages_Free:   %6d\nHugepagesize:       2048 kB\nHugetlb:        %d kB\n",
-		total,
-		total/2,
-		total/2,
-		huge,
-		huge,
-		hugeKiB,
-	)
+		total, total/2, total/2, huge, huge, hugeKiB)
 }
 
 // describe writes a CPU's paragraph, each with an empty line after it.

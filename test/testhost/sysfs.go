@@ -222,18 +222,11 @@ func (w *writer) cell(h Host, c Cell) {
 		w.file(pool+"free_hugepages", "%d\n", p.Free)
 		w.file(pool+"surplus_hugepages", "0\n")
 	}
-	w.file(
-		at+"meminfo",
+	w.file(at+"meminfo",
 		"Node %[1]d MemTotal:       %[2]d kB\nNode %[1]d MemFree:        %[3]d kB\nNode %[1]d MemUsed:        %[4]d "+
 			"kB\nNode %[1]d HugePages_Total: %[5]d\nNode %[1]d HugePages_Free:  %[6]d\nNode %[1]d "+
 			"HugePages_Surp:      0\n",
-		c.ID,
-		c.MemoryKiB,
-		c.MemoryKiB/2,
-		c.MemoryKiB-c.MemoryKiB/2,
-		small.Total,
-		small.Free,
-	)
+		c.ID, c.MemoryKiB, c.MemoryKiB/2, c.MemoryKiB-c.MemoryKiB/2, small.Total, small.Free)
 }
 
 // pools are the huge pages of the whole machine.

@@ -68,8 +68,8 @@ func (d *Deps) evacuateServer(x *api.Exchange, m apidb.Mapping, argument *js.Obj
 			return osapi.BadRequest("The target host can't be the same one.")
 		}
 	}
-	if err := d.migrate(x, m, &server, cellwire.MigrateRequest{Type: cellwire.MigrationEvacuation, Host: host}); err !=
-		nil {
+	if err := d.migrate(x, m, &server,
+		cellwire.MigrateRequest{Type: cellwire.MigrationEvacuation, Host: host}); err != nil {
 		return err
 	}
 	if x.AtLeast(vStorageFound) {

@@ -85,9 +85,7 @@ func (s *Servers) Action(
 }
 
 // Placed is the cell that a server is in, or the server itself as long as there is a build request.
-func (s *Servers) Placed(
-	x *api.Exchange, m apidb.Mapping,
-) (cell apidb.Cell, building *cellwire.Server, err error) {
+func (s *Servers) Placed(x *api.Exchange, m apidb.Mapping) (cell apidb.Cell, building *cellwire.Server, err error) {
 	request, err := s.Store.BuildRequest(x.Context(), m.InstanceUUID)
 	switch {
 	case err == nil:

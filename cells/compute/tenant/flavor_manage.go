@@ -48,11 +48,9 @@ var flavorSchemas = api.Fields{
 		js.Type("string", "number", "null"),
 		js.MinLength(1),
 		js.MaxLength(255),
-		js.PatternFunc(
-			`^(?! )[a-zA-Z0-9. _-]+(?<! )$`,
+		js.PatternFunc(`^(?! )[a-zA-Z0-9. _-]+(?<! )$`,
 			"Letters, digits, and . _ - and spaces inside. The server chooses a UUID without it.",
-			func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s },
-		),
+			func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s }),
 	}},
 	{Name: "ram", Schema: api.SchemaInteger(1)},
 	{Name: "vcpus", Schema: api.SchemaInteger(1)},

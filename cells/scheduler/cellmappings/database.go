@@ -25,10 +25,7 @@ func SuspectCause(d apidb.CellDatabase) string {
 	case d.Suspect.Epoch == d.Known.Epoch:
 		return fmt.Sprintf(
 			"The database of the cell is an older copy: it was at revision %d after revision %d had been seen (%s).",
-			d.Suspect.Revision,
-			d.Known.Revision,
-			d.Since.Format(time.RFC3339),
-		)
+			d.Suspect.Revision, d.Known.Revision, d.Since.Format(time.RFC3339))
 	default:
 		return fmt.Sprintf(
 			"The cell has another database than before: a new one, or another cell's (epoch %s at revision %d; "+

@@ -30,9 +30,7 @@ func (c *Client) Check(ctx context.Context, r resourcerequest.Request) error {
 
 // candidates is GET /allocation_candidates. Aggregates of the root are asked for with
 // root_member_of, or where there is no such extension with member_of, as Nova does.
-func (c *Client) candidates(
-	ctx context.Context, r resourcerequest.Request, out *resourcerequest.Answer,
-) error {
+func (c *Client) candidates(ctx context.Context, r resourcerequest.Request, out *resourcerequest.Answer) error {
 	r.RootMemberOf = r.Confined() && c.asksRoots()
 	call := &placementclient.Call{Method: http.MethodGet, Path: candidatesPath + "?" + r.Query().Encode(), Out: out}
 	if wanted := r.Extensions(); len(wanted) > 0 {

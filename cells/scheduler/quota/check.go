@@ -64,10 +64,8 @@ func (q *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
 		q.o.Logger.Warn().Str("project", r.Project).Int64("servers", c.inDownCells).Strs("cells", cells).
-			Msg(
-				"Rejected a boot, because the project has servers in a cell that is down. The project can boot " +
-					"again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.",
-			)
+			Msg("Rejected a boot, because the project has servers in a cell that is down. The project can boot " +
+				"again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.")
 		return Grant{}, ErrCellDown
 	}
 	count, err := fitQuota(limits, c.usage, r.Flavor, r.Min, r.Max)

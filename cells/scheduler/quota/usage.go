@@ -153,10 +153,8 @@ func (q *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
 		}
 		if _, warned := q.fallback.LoadOrStore(of.project, true); !warned {
 			q.o.Logger.Warn().Str("project", of.project).Int64("mappings", whole.Unmigrated).
-				Msg(
-					"Counting usage in the cells instead of Placement, because the project has instance mappings " +
-						"without queued_for_delete. Run compute-agent cells manage db online-data-migrations.",
-				)
+				Msg("Counting usage in the cells instead of Placement, because the project has instance mappings " +
+					"without queued_for_delete. Run compute-agent cells manage db online-data-migrations.")
 		}
 	}
 	return q.fromCells(ctx, of, before, of.user == "" || whole.Unmigrated == 0)

@@ -55,10 +55,7 @@ func (r *Request) addSubtree(name, value string) error {
 	if name == "" || len(suffixes) < 2 {
 		return invalidf(
 			"Validation failed; 'same_subtree:%.64s' is not a name and the suffixes of two or more groups of "+
-				"'resources' or 'trait' extra specs: '%.300s'.",
-			name,
-			value,
-		)
+				"'resources' or 'trait' extra specs: '%.300s'.", name, value)
 	}
 	r.subtrees[name] = suffixes
 	return nil
@@ -124,9 +121,7 @@ func (r *Request) devices() map[string]bool {
 }
 
 // fill completes a plan.
-func (r *Request) fill(
-	p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestCell, kib uint64, large bool,
-) error {
+func (r *Request) fill(p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestCell, kib uint64, large bool) error {
 	for suffix := range r.groups {
 		if ownGroup.MatchString(suffix) {
 			return invalidf("The group %s of the flavor has a name that the scheduler uses; choose another one.",

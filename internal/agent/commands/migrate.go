@@ -98,19 +98,11 @@ func migratable(ctx context.Context, path, file string) error {
 	case db.Schema.IsNewer():
 		return fmt.Errorf(
 			"%w: %s is at migration %d, but this program only supports %d: use the newer version of this program",
-			control.ErrRefused,
-			path,
-			db.Schema.Migration,
-			db.Schema.Newest,
-		)
+			control.ErrRefused, path, db.Schema.Migration, db.Schema.Newest)
 	case !db.Schema.CanBeAdopted():
 		return fmt.Errorf(
 			"%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage "+
-				"db sync` of OpenStack Placement 6.0.0 or later first",
-			control.ErrRefused,
-			path,
-			db.Schema.Alembic,
-		)
+				"db sync` of OpenStack Placement 6.0.0 or later first", control.ErrRefused, path, db.Schema.Alembic)
 	}
 	return nil
 }

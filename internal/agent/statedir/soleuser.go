@@ -137,11 +137,7 @@ func (u SoleUser) refusal(other unix.Ucred, why string) *identity.Error {
 	return &identity.Error{
 		Problem: fmt.Sprintf(
 			"another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could "+
-				"read the secrets of the other",
-			u.UID,
-			other.Pid,
-			why,
-		),
+				"read the secrets of the other", u.UID, other.Pid, why),
 		Hint: "stop it, or run each agent as a user of its own; if they may read each other's secrets, set " +
 			"agent.share_user = true for both",
 	}

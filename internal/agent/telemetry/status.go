@@ -32,25 +32,18 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descAge = desc(
-		"last_sync_age_seconds",
+	descAge = desc("last_sync_age_seconds",
 		"Time since the last successful pass over a node, computed at each scrape; since the start of the agent if "+
-			"there was none.",
-		"driver",
-		"node",
-	)
+			"there was none.", "driver", "node")
 	descNodes  = desc("nodes", "Nodes by state: starting, reporting or degraded.", "driver", "state")
 	descPlugin = desc("plugin_state", "1 for the current state of a driver's process, 0 for the others.", "driver",
 		"state")
 	descRestarts = desc("plugin_restarts_total", "Restarts of a driver's process because it had ended.", "driver")
 	descReplaced = desc("plugin_replacements_total",
 		"Times that a reload replaced a working process of a driver.", "driver")
-	descMemory = desc(
-		"plugin_resident_memory_bytes",
+	descMemory = desc("plugin_resident_memory_bytes",
 		"Resident memory of a driver's process and its children. Absent without a process, as are its processes, "+
-			"threads and descriptors. One that grows for days is a bug of the driver.",
-		"driver",
-	)
+			"threads and descriptors. One that grows for days is a bug of the driver.", "driver")
 	descProcesses = desc("plugin_processes", "Processes of a driver, including children.", "driver")
 	descThreads   = desc("plugin_threads", "Threads of a driver's processes.", "driver")
 	descOpenFiles = desc("plugin_open_fds", "Open file descriptors of a driver's processes.", "driver")
@@ -66,12 +59,9 @@ var (
 	descServers = desc("cell_servers", "Servers of the cell on this host. Only with a cell.")
 	descReports = desc("cell_reports_waiting",
 		"Reports about servers that the cell has not accepted yet. Only with a cell.")
-	descSpawns = desc(
-		"spawns_total",
+	descSpawns = desc("spawns_total",
 		"Calls of a driver to create a guest, by outcome: succeeded or failed. A failed call is repeated, so "+
-			"failures count calls and not servers. Only with a cell.",
-		"outcome",
-	)
+			"failures count calls and not servers. Only with a cell.", "outcome")
 	descDestroys = desc("destroys_total",
 		"Calls of a driver to destroy a guest, by outcome: succeeded or failed. A failed call is repeated. Only "+
 			"with a cell.", "outcome")

@@ -99,8 +99,7 @@ func TestRepliesThatCannotBeDecoded(t *testing.T) {
 		},
 		"AvailableNodes": func(c *Client) error { _, err := c.AvailableNodes(context.Background()); return err },
 		"Guests": func(c *Client) error {
-			_,
-				err := c.Guests(context.Background(), oneNode(t), "cn1")
+			_, err := c.Guests(context.Background(), oneNode(t), "cn1")
 			return err
 		},
 		"Watch": func(c *Client) error { return c.Watch(context.Background(), func(string) {}) },

@@ -118,8 +118,8 @@ func (c *console) Write(b []byte) (int, error) {
 	sent := 0
 	for sent < len(b) {
 		part := b[sent:min(len(b), sent+protocol.MaxConsolePart)]
-		if err := c.stream.Send(&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Input{Input: part}}); err !=
-			nil {
+		if err := c.stream.Send(
+			&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Input{Input: part}}); err != nil {
 			if !errors.Is(err, io.EOF) { // what Read says is why
 				err = c.client.callError(c.ctx, "Console", c.watch.limit, err)
 			}

@@ -27,10 +27,7 @@ func sanitizeFailure(f protocol.Failure) protocol.Failure {
 	f.Violations = slices.Clone(f.Violations[:min(len(f.Violations), violations)])
 	for i, o := range f.Violations {
 		f.Violations[i] = protocol.Violation{
-			Consumer: printable(
-				o.Consumer,
-				short,
-			),
+			Consumer: printable(o.Consumer, short),
 			Provider: printable(o.Provider, short),
 			Class:    printable(o.Class, short),
 			Problem:  printable(o.Problem, short),

@@ -113,14 +113,10 @@ func tables(ctx context.Context, s *sqldb.Schema) (out []table, err error) {
 			continue
 		}
 		t := table{name: name}
-		t.columns, err = sqldb.All(
-			ctx,
-			db,
+		t.columns, err = sqldb.All(ctx, db,
 			func(row sqldb.Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
 			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = `+
-				`c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`,
-			name,
-		)
+				`c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`, name)
 		if err != nil {
 			return nil, err
 		}
@@ -378,11 +374,8 @@ func (c *copier) renumber(ctx context.Context) error {
 	if err != nil || !sequence.Valid {
 		return err
 	}
-	_, err = c.into.ExecContext(
-		ctx,
+	_, err = c.into.ExecContext(ctx,
 		"SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+c.name+
-			"), 1), (SELECT COUNT(*) > 0 FROM "+c.name+"))",
-		sequence.String,
-	)
+			"), 1), (SELECT COUNT(*) > 0 FROM "+c.name+"))", sequence.String)
 	return err
 }

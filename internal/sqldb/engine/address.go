@@ -252,10 +252,7 @@ func (d *dsn) takePasswordFile(credentials string) error {
 	case credentials == "":
 		return fmt.Errorf(
 			"the database address %s has the password_file %s, and this process has no credentials: write an "+
-				"absolute path, or set LoadCredential= in its unit",
-			d,
-			d.passwordFile,
-		)
+				"absolute path, or set LoadCredential= in its unit", d, d.passwordFile)
 	default:
 		d.passwordFile = filepath.Join(credentials, d.passwordFile)
 	}

@@ -122,6 +122,5 @@ func (r *Request) mayList(s *ledger.Snapshot, q *wire.ProviderQuery) error {
 	}
 	return r.refuse(ActionTree,
 		"the list can have providers of others; a host lists by uuid, by a name of its own, by in_tree, or by "+
-			"member_of and required=%s",
-		providertree.TraitSharesViaAggregate)
+			"member_of and required=%s", providertree.TraitSharesViaAggregate)
 }

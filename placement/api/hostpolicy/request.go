@@ -120,14 +120,11 @@ func (r *Request) refuseCall() *osapi.Error {
 
 // refuseProvider is the answer about a provider of others.
 func (r *Request) refuseProvider(uuid string) *osapi.Error {
-	return r.refuse(
-		ActionTree,
+	return r.refuse(ActionTree,
 		"resource provider %s is not in a tree of this host, whose root is named as the host is, or as that with a "+
 			"domain, and is a compute node of its certificate if that names any. "+
 			"Check which name and nodes the host's credential has; for another host's tree use the credential of a "+
-			"user with the role service or admin",
-		shortened(uuid),
-	)
+			"user with the role service or admin", shortened(uuid))
 }
 
 // refuseConsumer is the answer about a consumer of others.

@@ -35,9 +35,7 @@ func (p *Policy) openUntil(h *ledger.Host) time.Time {
 // State notes what an operator states of the host of a key: amounts of classes, kinds of traits
 // (wire.TraitKind) and, with change.Window, that all it reports is admitted again for a while. It
 // returns what is noted then.
-func (p *Policy) State(
-	tx *ledger.Tx, key string, change *wire.AdmissionChange, kinds []string,
-) (*ledger.Host, error) {
+func (p *Policy) State(tx *ledger.Tx, key string, change *wire.AdmissionChange, kinds []string) (*ledger.Host, error) {
 	now := ledger.Host{Name: key, Classes: map[string]int64{}}
 	if noted, known := tx.Host(key); known {
 		now = *noted

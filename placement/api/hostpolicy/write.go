@@ -161,8 +161,7 @@ func (w *write) check(t ledger.Touched) error {
 	if w.elsewhere > 0 && bounds.heals.spend(w.id.Name, w.elsewhere) > 0 {
 		return w.refuse(ActionAllocations,
 			"it has given allocations to very many consumers, or changed those of very many that hold something "+
-				"elsewhere; it can do %d more an hour",
-			perHour(healsEvery))
+				"elsewhere; it can do %d more an hour", perHour(healsEvery))
 	}
 	return w.checkAdmission(t.Providers)
 }
@@ -208,12 +207,9 @@ func (w *write) checkProvider(e ledger.Edit[ledger.Provider]) error {
 	}
 	if is.HasTrait(providertree.TraitSharesViaAggregate) &&
 		(was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.allowed(ActionSharing) {
-		return w.refuse(
-			ActionSharing,
+		return w.refuse(ActionSharing,
 			"a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it "+
-				"by this rule",
-			providertree.TraitSharesViaAggregate,
-		)
+				"by this rule", providertree.TraitSharesViaAggregate)
 	}
 	return w.checkAggregates(was, is)
 }
@@ -222,12 +218,9 @@ func (w *write) checkProvider(e ledger.Edit[ledger.Provider]) error {
 func (w *write) checkPlace(was, is *ledger.Provider) error {
 	if is.Parent != "" {
 		if (was == nil || was.Name != is.Name) && !w.id.HasProvider(is.Name) {
-			return w.refuse(
-				ActionTree,
+			return w.refuse(ActionTree,
 				"the name of a provider below a host's root begins with the name of the host and a character such "+
-					"as _ or :, and %s does not",
-				shortened(is.Name),
-			)
+					"as _ or :, and %s does not", shortened(is.Name))
 		}
 		if host := w.policy.nodes.host(is.UUID); was == nil && host != "" && host != w.id.Name {
 			return w.refuse(ActionTree, "the uuid %s is that of a compute node of another host", shortened(is.UUID))
@@ -453,11 +446,9 @@ func (w *write) checkAmounts(uuid string, was, is map[string]int64) error {
 		}
 	}
 	if reshaped && !maps.Equal(before, after) {
-		return w.refuse(
-			ActionAllocations,
+		return w.refuse(ActionAllocations,
 			"consumer %s would have less in the trees of this host than before; a reshape only moves it",
-			shortened(uuid),
-		)
+			shortened(uuid))
 	}
 	return nil
 }
@@ -469,12 +460,9 @@ func (w *write) checkOwner(uuid string, was, is *ledger.Consumer) error {
 	case is == nil:
 		return nil
 	case was.ID == 0:
-		return w.refuse(
-			ActionAllocations,
+		return w.refuse(ActionAllocations,
 			"consumer %s has no record, so that its project is not known, and a host does not choose it; "+
-				"run `compute-agent placement db online-data-migrations` for this server",
-			shortened(uuid),
-		)
+				"run `compute-agent placement db online-data-migrations` for this server", shortened(uuid))
 	case is.Project != was.Project || is.User != was.User || is.Type != was.Type:
 		return w.refuse(ActionAllocations, "the project, the user or the type of consumer %s would change",
 			shortened(uuid))

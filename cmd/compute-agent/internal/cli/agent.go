@@ -73,11 +73,8 @@ func (o *Options) loadToAsk(cmd *cobra.Command) (*config.Config, error) {
 	if _, statErr := os.Stat(fallback.Agent.ControlSocket()); statErr != nil {
 		return nil, err
 	}
-	_, _ = fmt.Fprintf(
-		cmd.ErrOrStderr(),
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 		"compute-agent: the configuration is invalid (run `compute-agent config check`); the running agent does not "+
-			"use it. Asking the agent at %s\n",
-		fallback.Agent.ControlSocket(),
-	)
+			"use it. Asking the agent at %s\n", fallback.Agent.ControlSocket())
 	return fallback, nil
 }

@@ -87,7 +87,6 @@ func twoAgents(started time.Time) pki.Agents {
 func TestCloudAuditOfACellThatStops(t *testing.T) {
 	var out bytes.Buffer
 	testproc.Check(t, render.CloudAudit(&out,
-		cloudaudit.Report{Unchecked: []cloudaudit.Unchecked{{Cell: "cell1", Why: "it stopped", Partly: true}}},
-		false))
+		cloudaudit.Report{Unchecked: []cloudaudit.Unchecked{{Cell: "cell1", Why: "it stopped", Partly: true}}}, false))
 	testproc.Contains(t, out.String(), "\nCell cell1 was not compared to the end: it stopped\n", "it prints: %s")
 }

@@ -83,12 +83,9 @@ func (p *printer) preview(r *reshape.Preview, refused bool) {
 		}
 	}
 	if r.Payload != nil {
-		p.line(
-			"  the request: %s, %s, %d bytes including the previous state",
-			textutil.Count(r.Payload.Providers, "resource provider"),
-			textutil.Count(r.Payload.Consumers, "consumer"),
-			r.Payload.Bytes,
-		)
+		p.line("  the request: %s, %s, %d bytes including the previous state",
+			textutil.Count(r.Payload.Providers, "resource provider"), textutil.Count(r.Payload.Consumers, "consumer"),
+			r.Payload.Bytes)
 	}
 }
 

@@ -65,8 +65,8 @@ func TestPMEMPresets(t *testing.T) {
 		h := testhost.ManyCells()
 		h.DAXClass = class
 		pools, discrepancies := labels.Choose(checkPMEM(t, h))
-		if diff := cmp.Diff(map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2}, selection.PMEMTotals(pools)); diff !=
-			"" || len(discrepancies) > 0 {
+		if diff := cmp.Diff(map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2},
+			selection.PMEMTotals(pools)); diff != "" || len(discrepancies) > 0 {
 			t.Errorf("device class %v: %s, %v", class, diff, discrepancies)
 		}
 	}

@@ -226,9 +226,7 @@ func (l *Link) stuckLocked() error {
 	return fmt.Errorf(
 		"it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it "+
 			"(systemctl restart libvirtd, or virtqemud); guests keep running",
-		l.since.UTC().Format("15:04:05Z"),
-		l.doing,
-	)
+		l.since.UTC().Format("15:04:05Z"), l.doing)
 }
 
 func (l *Link) begin(what string, limit time.Duration) {

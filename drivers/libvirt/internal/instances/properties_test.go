@@ -69,8 +69,8 @@ func TestBrokenProperties(t *testing.T) {
 				t.Errorf("%s: the check says %v, and the spawn %v", name, checked, err)
 			}
 			if !isFault(err) ||
-				strings.Contains(err.Error(), "is not supported here") ==
-					strings.Contains(err.Error(), "cannot be read") {
+				strings.Contains(err.Error(), "is not supported here") == strings.Contains(err.Error(),
+					"cannot be read") {
 				t.Errorf("%s: %v, want a fault", name, err)
 			}
 			if len(r.writes) > 0 || len(r.left()) > 0 {

@@ -194,8 +194,8 @@ func TestPut(t *testing.T) {
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				testproc.Equal(t, traits(after, "cn1_pci_0000_82_00_0"), "CUSTOM_NVIDIA_222 OWNER_NOVA", "%v")
-				if got := traits(after, "cn1_pci_0000_3b_00_0"); got !=
-					"CUSTOM_GPU_BIG CUSTOM_NVIDIA_231 CUSTOM_NVIDIA_T4 OWNER_NOVA" {
+				if got := traits(after,
+					"cn1_pci_0000_3b_00_0"); got != "CUSTOM_GPU_BIG CUSTOM_NVIDIA_231 CUSTOM_NVIDIA_T4 OWNER_NOVA" {
 					t.Error(got)
 				}
 			},

@@ -256,12 +256,9 @@ func (h HostTraits) Discrepancies() []machine.Discrepancy {
 	if h.Config.SWTPM && !g.tpmBackends["emulator"] {
 		out = append(
 			out,
-			machine.Discrepancyf(
-				"traits-swtpm",
+			machine.Discrepancyf("traits-swtpm",
 				"swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, "+
-					"or guests that need a TPM are not scheduled here",
-				h.Arch,
-			),
+					"or guests that need a TPM are not scheduled here", h.Arch),
 		)
 	}
 	return out

@@ -223,12 +223,9 @@ func (b *builder) numa() {
 	if b.MemoryKiB > 0 && (kib > b.MemoryKiB+b.MemoryKiB/100 || b.MemoryKiB > kib+kib/100) {
 		b.discrepancies = append(
 			b.discrepancies,
-			machine.Discrepancyf(
-				"inventory-memory",
+			machine.Discrepancyf("inventory-memory",
 				"the NUMA cells have %d MiB of memory together, the host reports %d; the driver uses the cells' sum",
-				kib/kibPerMiB,
-				b.MemoryKiB/kibPerMiB,
-			),
+				kib/kibPerMiB, b.MemoryKiB/kibPerMiB),
 		)
 	}
 	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus)
@@ -329,13 +326,9 @@ func (b *builder) noteUnlocated(key, what string, devices []string) {
 	if len(devices) > 0 {
 		b.discrepancies = append(
 			b.discrepancies,
-			machine.Discrepancyf(
-				key,
+			machine.Discrepancyf(key,
 				"%s: %s. Their providers are children of the root, so requests for devices near processors "+
-					"(same_subtree) never find them",
-				what,
-				strings.Join(devices, ", "),
-			),
+					"(same_subtree) never find them", what, strings.Join(devices, ", ")),
 		)
 	}
 }

@@ -204,14 +204,10 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 		isolated[cpu.ID] = cpu.Isolated
 	}
 	if alone := filter(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(alone) > 0 {
-		discrepancies = append(discrepancies, machine.Discrepancyf(
-			"cpu-isolated",
+		discrepancies = append(discrepancies, machine.Discrepancyf("cpu-isolated",
 			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does "+
 				"not balance guests' vCPUs over them. Remove them from %s, or dedicate them (%s)",
-			machine.FormatCPUs(alone),
-			SharedCPUsKey,
-			DedicatedCPUsKey,
-		))
+			machine.FormatCPUs(alone), SharedCPUsKey, DedicatedCPUsKey))
 	}
 	var torn []int
 	for _, cell := range c.Cells {
@@ -222,13 +218,10 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 		}
 	}
 	if len(torn) > 0 {
-		discrepancies = append(discrepancies, machine.Discrepancyf(
-			"cpu-siblings",
+		discrepancies = append(discrepancies, machine.Discrepancyf("cpu-siblings",
 			"dedicated CPUs %s share their cores with CPUs that are not dedicated: other guests disturb theirs, and "+
 				"the thread policies require and isolate do not work there. Put whole cores into %s",
-			machine.FormatCPUs(torn),
-			DedicatedCPUsKey,
-		))
+			machine.FormatCPUs(torn), DedicatedCPUsKey))
 	}
 	return discrepancies
 }

@@ -289,28 +289,19 @@ func (h EncryptionHost) kinds(l limits, d *discrepancies) map[domain.Security]bo
 		switch {
 		case !sev && !offered[domain.SEV]: // said of SEV, or there is nothing to say
 		case w.libvirt && !w.kernel:
-			d.addf(
-				kind.discrepancy(),
+			d.addf(kind.discrepancy(),
 				"libvirt offers %s, but the kernel has not enabled it (%s): it is not reported. Load kvm_amd with "+
-					"%s=1, or restart libvirtd so that it probes again",
-				kind.word,
-				kind.parameter(),
-				kind.module,
-			)
+					"%s=1, or restart libvirtd so that it probes again", kind.word, kind.parameter(), kind.module)
 		case w.kernel && !w.libvirt && l.esGuests == nil && !sev:
 			d.addf(kind.discrepancy(),
 				"the kernel has enabled %s (%s), but libvirt does not report how many such guests can run (8.0 and "+
 					"later do): it is not reported",
 				kind.word, kind.parameter())
 		case w.kernel && !w.libvirt:
-			d.addf(
-				kind.discrepancy(),
+			d.addf(kind.discrepancy(),
 				"the kernel has enabled %s (%s), but libvirt does not offer it: it is not reported. The firmware "+
 					"may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: "+
-					"then remove its capabilities cache and restart it",
-				kind.word,
-				kind.parameter(),
-			)
+					"then remove its capabilities cache and restart it", kind.word, kind.parameter())
 		}
 	}
 	return offered

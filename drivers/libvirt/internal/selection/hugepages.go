@@ -62,13 +62,9 @@ func (r Reserved) Choose(m machine.Machine) ([]PagesCell, []machine.Discrepancy)
 	for _, cell := range m.Cells {
 		c, ok := split(cell)
 		if !ok {
-			discrepancies = append(discrepancies, machine.Discrepancyf(
-				fmt.Sprintf("hugepages-memory-%d", cell.ID),
+			discrepancies = append(discrepancies, machine.Discrepancyf(fmt.Sprintf("hugepages-memory-%d", cell.ID),
 				"NUMA cell %d reports more memory in huge pages than memory (%d KiB); one of the two figures is "+
-					"wrong, so its MEMORY_MB or its inventory of huge pages is wrong",
-				cell.ID,
-				cell.MemoryKiB,
-			))
+					"wrong, so its MEMORY_MB or its inventory of huge pages is wrong", cell.ID, cell.MemoryKiB))
 		}
 		cells = append(cells, c)
 	}

@@ -227,8 +227,8 @@ func TestSplitReserved(t *testing.T) {
 		}
 	}
 	_, err := SplitReserved(4, []int64{1, 2})
-	if err == nil || err.Error() !=
-		"configuration: reserved_host_memory_mb: reserves 4 MiB, but the NUMA cells have only 3 MiB" {
+	if err == nil ||
+		err.Error() != "configuration: reserved_host_memory_mb: reserves 4 MiB, but the NUMA cells have only 3 MiB" {
 		t.Error(err)
 	}
 }

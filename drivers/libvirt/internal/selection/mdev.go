@@ -252,14 +252,9 @@ func (mt *mdevType) amounts(providers []MdevProvider) []machine.Discrepancy {
 		}
 	case mt.max > 0 && total == 0:
 		return []machine.Discrepancy{
-			machine.Discrepancyf(
-				"mdev-max-"+mt.name,
+			machine.Discrepancyf("mdev-max-"+mt.name,
 				"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s "+
-					"is the first); a device is reported as a whole or not at all",
-				mt.name,
-				mt.max,
-				bounded,
-			),
+					"is the first); a device is reported as a whole or not at all", mt.name, mt.max, bounded),
 		}
 	}
 	return nil

@@ -196,16 +196,10 @@ func (b *building) add(d *machine.Device, s *spec) error {
 		if first.Physical != nil {
 			pf, vf, pfBy, vfBy = d, first, s, by
 		}
-		return vfBy.wrong(
-			"",
+		return vfBy.wrong("",
 			"matches %s, a virtual function of %s, which %s matches; only one of the two can be given to guests. "+
 				"Restrict one spec by address or product_id (%04x is the physical function, %04x the virtual one)",
-			vf.Address,
-			pf.Address,
-			pfBy.key(),
-			pf.Product,
-			vf.Product,
-		)
+			vf.Address, pf.Address, pfBy.key(), pf.Product, vf.Product)
 	case pciClassName(s, d) != pciClassName(by, first):
 		return s.wrong("resource_class",
 			"is %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
