@@ -72,8 +72,8 @@ type APIConfig struct {
 	// Denied are the hosts that the enrolment service refuses and publishes, beside those that were
 	// evicted; none when nil.
 	Denied *pki.DenyFile
-	// Connections are those of all servers of the process, which share their bounds; nil makes a
-	// set of this service's own.
+	// Connections bounds the connections of all servers of the process, which share it; nil: the
+	// service has one of its own.
 	Connections *osapi.Connections
 	// PolicyFile has rules that override Nova's defaults; "": no file.
 	PolicyFile string

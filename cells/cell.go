@@ -41,8 +41,8 @@ type CellConfig struct {
 	MaxNodes    int
 	ForgetNodes time.Duration
 	TLS         osapi.TLSFiles
-	// Connections are those of all servers of the process, which share their bounds; nil makes a
-	// set of this cell's own.
+	// Connections bounds the connections of all servers of the process, which share it; nil: the
+	// cell has one of its own.
 	Connections *osapi.Connections
 	// ReportInterval is the interval of heartbeats, ServiceDownTime the time without one after
 	// which a host is down.
@@ -108,7 +108,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	return c, nil
 }
 
-// Services are those of all hosts.
+// Services returns the services of all hosts.
 func (c *Cell) Services(ctx context.Context) ([]cellwire.Service, error) {
 	return c.db.Services(ctx, c.handler.Moment())
 }

@@ -87,7 +87,8 @@ func (m *apiMetrics) Corrected(c scheduler.Correction) {
 
 // apiMetricSources are where an API is looked at. None may be nil.
 type apiMetricSources struct {
-	// Cells are those of the API database, States those that were asked, as they were found.
+	// Cells returns the cells of the API database, States those that were asked, as they were
+	// found.
 	Cells  func(context.Context) ([]apidb.Cell, error)
 	States func() []gather.CellState
 	// Databases are what is known of the databases of cells, by the uuids of cells.

@@ -46,8 +46,8 @@ type Config struct {
 	TLS osapi.TLSFiles
 	// Denied are the hosts that are refused; none when nil.
 	Denied *pki.DenyFile
-	// Connections are those of all servers of the process, which share their bounds; nil makes a
-	// set of this service's own.
+	// Connections bounds the connections of all servers of the process, which share it; nil: the
+	// service has one of its own.
 	Connections *osapi.Connections
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS

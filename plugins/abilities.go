@@ -91,7 +91,7 @@ type GuestLister interface {
 
 // Guest is one guest of a node, as the hypervisor knows it.
 type Guest struct {
-	// UUID is that of the consumer in Placement, which is the instance's. Each is listed once.
+	// UUID is the UUID of the consumer in Placement, which is the instance's. Each is listed once.
 	UUID string
 	// Name is for display only.
 	Name string

@@ -81,7 +81,7 @@ type Arrival struct {
 	Evacuation bool
 	// Offer is what the source's Depart returned.
 	Offer string
-	// Files are those of the source; nil in an evacuation.
+	// Files reads the files of the source; nil in an evacuation.
 	Files FileReader
 }
 

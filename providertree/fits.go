@@ -101,7 +101,7 @@ func (l Limits) Fits(used, amount int64) error {
 type FitError struct {
 	// Rule is the first rule that is broken.
 	Rule Rule
-	// Limits are those of the inventory.
+	// Limits are the limits of the inventory.
 	Limits Limits
 	// Used is what was allocated already, Amount what did not fit.
 	Used, Amount int64

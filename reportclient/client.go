@@ -59,7 +59,7 @@ const Microversion = "1.37"
 
 // Config says how to reach Placement, and how often.
 type Config struct {
-	// Config is that of the Placement client; its Microversion is always [Microversion].
+	// Config configures the Placement client; its Microversion is always [Microversion].
 	placementclient.Config
 	// RefreshInterval is how long a tree is believed without a look at Placement. Zero: forever.
 	RefreshInterval time.Duration

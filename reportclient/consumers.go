@@ -207,8 +207,8 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 	return true, c.putAllocations(ctx, consumer, rest)
 }
 
-// OwnConsumers are those of some providers that Placement lets this host read as its own. Cost: one
-// GET for each. It is for a Placement that knows hosts; another one shows all.
+// OwnConsumers returns the consumers of some providers that Placement lets this host read as its
+// own. Cost: one GET for each. It is for a Placement that knows hosts; another one shows all.
 func (c *Client) OwnConsumers(ctx context.Context, providers []string) ([]string, error) {
 	var ours []string
 	for _, uuid := range slices.Sorted(slices.Values(providers)) {

@@ -170,7 +170,7 @@ func (t *Tracker) Status() Status {
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
 		n.Unanswered = n.State != Orphaned && (n.Unanswered || t.nameless)
-		// as it is now, told to Placement or not
+		// as it is now, stored in Placement or not
 		if t.config.Disabled != nil && n.State != Orphaned {
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
@@ -255,7 +255,7 @@ func (t *Tracker) noteOutcome(err error, nodes []plugins.Node) {
 	}
 }
 
-// noteAnswer keeps whether the driver told of a node. A question that was taken back says nothing.
+// noteAnswer records whether the driver answered for a node. A cancelled call changes nothing.
 func (t *Tracker) noteAnswer(ctx context.Context, node string, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return

@@ -413,7 +413,7 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 	}
 	t.noteContested(held)
 	t.addNodes(nodes)
-	if requested { // an operator may have just removed one, or told the driver that it is gone
+	if requested { // an operator may have removed one just now, here or from the driver
 		t.orphans.looked = time.Time{}
 	}
 	t.findOrphans(ctx, nodes, held)

@@ -112,7 +112,7 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 	return nil
 }
 
-// resolved says what comparing has told.
+// resolved is the text for the outcome of a comparison.
 var resolved = map[reportclient.ReshapeOutcome]string{
 	reportclient.ReshapeHappened: "Resolved a reshape whose answer was lost: it happened.",
 	reportclient.ReshapeRefused: "Resolved a reshape whose answer was lost: it did not happen. It is computed " +

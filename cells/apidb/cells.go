@@ -277,8 +277,8 @@ func (db *DB) Hosts(ctx context.Context) ([]HostMapping, error) {
 	return out, db.failed(ctx, "listing the hosts", err)
 }
 
-// DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped, and has no nodes of
-// before it was evicted.
+// DeleteHost implements [Store]. [ErrNotFound] for a host that is not mapped and has no nodes from
+// before its eviction.
 func (db *DB) DeleteHost(ctx context.Context, host string) error {
 	return db.write(ctx, "unmapping host "+host, func(tx *sql.Tx) error {
 		_, err := sqldb.Exec(ctx, tx,

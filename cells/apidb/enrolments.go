@@ -55,7 +55,7 @@ type Enrolment struct {
 	Conflict *KeyConflict
 	// Agents are the processes that have renewed its certificate, or confirmed or tried that.
 	Agents pki.Agents
-	// Serial is that of its last certificate, in hexadecimal digits.
+	// Serial is the serial number of its last certificate, in hexadecimal digits.
 	Serial            string
 	Issued, ExpiresAt time.Time
 	// DeniedBefore: certificates that were issued before are refused; zero: none are.

@@ -53,8 +53,9 @@ func (e Enrolment) Renames(from string) bool {
 	return e.State == Evicted && e.Reason == fmt.Sprintf(renamingFrom, from)
 }
 
-// Deny refuses all certificates of before. They begin to be valid at a full second, at the earliest
-// at that of the last denial. The clock of the machine that issued the last one may be ahead.
+// Deny refuses all certificates that were issued until now. They begin to be valid at a full
+// second, at the earliest at that of the last denial. The clock of the issuing machine may be
+// ahead.
 func (e *Enrolment) Deny(now time.Time) {
 	if e.Issued.After(now) {
 		now = e.Issued

@@ -103,8 +103,8 @@ type Mapping struct {
 	CellUUID     string // "" while it is placed nowhere
 	ProjectID    string
 	UserID       string
-	// QueuedForDelete is nil in rows of before the column, until they are migrated: such a server
-	// counts as living.
+	// QueuedForDelete is nil in rows that are older than the column, until they are migrated: such
+	// a server counts as living.
 	QueuedForDelete *bool
 	CreatedAt       time.Time
 	UpdatedAt       *time.Time
@@ -129,7 +129,7 @@ type RequestSpec struct {
 	// and not on those of the others. These are the scheduler hints of the same names.
 	SameHost      []string `json:"same_host,omitempty"`
 	DifferentHost []string `json:"different_host,omitempty"`
-	// RequestID is that of the request which asked for it.
+	// RequestID is the ID of the request which asked for it.
 	RequestID string `json:"request_id,omitempty"`
 	// Traceparent is the W3C trace context of that request; "" for none.
 	Traceparent string `json:"traceparent,omitempty"`
@@ -148,7 +148,7 @@ func (r RequestSpec) Kept() RequestSpec {
 // BuildRequest is a server that is not in a cell yet, or not yet released there.
 type BuildRequest struct {
 	RequestSpec
-	// CellUUID is that of the mapping: not "" when it is placed and not released yet.
+	// CellUUID is the cell of the mapping: not "" when it is placed and not released yet.
 	CellUUID string
 }
 
@@ -190,7 +190,7 @@ type MappingFilter struct {
 // Counts is what a project has, counted in the API database alone.
 type Counts struct {
 	Instances, Cores, RAM int64
-	// Known are those of Instances that are known to be living: the count of instances when usage
+	// Known is how many of Instances are known to be living: the count of instances when usage
 	// comes from Placement, as long as nothing is Unmigrated.
 	Known int64
 	// Unmigrated are mappings without a queued_for_delete, or without a user.
@@ -254,12 +254,13 @@ type Store interface {
 	// project has, these not counted; its error is returned and nothing written. It may be nil. All
 	// are of one user, and of one server group or none; [ErrGroup] if that is gone.
 	CreateServers(ctx context.Context, servers []RequestSpec, check func(Counts) error) error
-	// BuildRequests are those of a project ("": all), newest first, at most limit (0: all).
+	// BuildRequests returns the build requests of a project ("": all), newest first, at most limit
+	// (0: all).
 	BuildRequests(ctx context.Context, projectID string, limit int) ([]BuildRequest, error)
 	// PendingBuilds are all build requests, oldest first, without the servers: for who goes through
 	// all of them now and then.
 	PendingBuilds(ctx context.Context) ([]PendingBuild, error)
-	// BuildRequest is that of a server. [ErrNotFound].
+	// BuildRequest returns the build request of a server. [ErrNotFound].
 	BuildRequest(ctx context.Context, uuid string) (BuildRequest, error)
 	// Claim notes that allocations are about to be made for a server. [ErrGone] without a build
 	// request, [ErrPlaced] if its mapping has a cell.
@@ -282,11 +283,12 @@ type Store interface {
 	// asked.
 	AbandonBuild(ctx context.Context, uuid string) error
 
-	// Mapping is that of a server. [ErrNotFound].
+	// Mapping returns the mapping of a server. [ErrNotFound].
 	Mapping(ctx context.Context, uuid string) (Mapping, error)
 	// Mappings chooses some.
 	Mappings(ctx context.Context, f MappingFilter) ([]Mapping, error)
-	// MappingsOf are those of the servers named, by uuid. Servers without one are missing.
+	// MappingsOf returns the mappings of the named servers, by uuid. Servers without one are
+	// missing.
 	MappingsOf(ctx context.Context, uuids []string) (map[string]Mapping, error)
 	// MappingsAfter pages through the mappings of a cell with a known queued_for_delete by ID, for
 	// the reconciler.
@@ -343,13 +345,13 @@ type Store interface {
 	// have providers in them.
 	DeletedAggregates(ctx context.Context) ([]string, error)
 	ForgetAggregate(ctx context.Context, uuid string) error
-	// UnmappedNodes are those of hosts that were unmapped, with uuid and host, until ForgetNode or
+	// UnmappedNodes returns the nodes of unmapped hosts, with uuid and host, until ForgetNode or
 	// until they are mapped again: Placement may still have their providers in aggregates.
 	UnmappedNodes(ctx context.Context) ([]Node, error)
 	ForgetNode(ctx context.Context, uuid string) error
 
-	// ServerGroups are those of a project ("": all), in the order of their making; ServerGroup is
-	// one by its uuid, ServerGroupOf that of a server. [ErrNotFound].
+	// ServerGroups returns the server groups of a project ("": all) in the order of their creation;
+	// ServerGroup returns one by its uuid, ServerGroupOf the group of a server. [ErrNotFound].
 	ServerGroups(ctx context.Context, projectID string) ([]ServerGroup, error)
 	ServerGroup(ctx context.Context, uuid string) (ServerGroup, error)
 	ServerGroupOf(ctx context.Context, server string) (ServerGroup, error)
@@ -361,8 +363,8 @@ type Store interface {
 	// DeleteServerGroup deletes one; its members stay. [ErrNotFound].
 	DeleteServerGroup(ctx context.Context, uuid string) error
 
-	// KeyPairs are those of a user whose names come after one ("": all) in the order of bytes, at
-	// most limit (0: all), by name; KeyPair is one. [ErrNotFound].
+	// KeyPairs returns the key pairs of a user whose names come after one ("": all) in the order of
+	// bytes, at most limit (0: all), by name; KeyPair returns one. [ErrNotFound].
 	KeyPairs(ctx context.Context, userID, after string, limit int) ([]KeyPair, error)
 	KeyPair(ctx context.Context, userID, name string) (KeyPair, error)
 	// CreateKeyPair makes one. check runs in the transaction with how many the user had before; its
@@ -377,8 +379,9 @@ type Store interface {
 	AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error
 	ConsoleToken(ctx context.Context, token string) (instance string, err error)
 
-	// Enrolments are those of all hosts, by name. Enrolment is that of one, without a state if it
-	// has none. EnrolmentOfToken is that with the token of an id. [ErrNotFound].
+	// Enrolments returns the enrolments of all hosts, by name; Enrolment returns one, without a
+	// state if the host has none; EnrolmentOfToken returns the one whose token has an ID.
+	// [ErrNotFound].
 	Enrolments(ctx context.Context) ([]Enrolment, error)
 	Enrolment(ctx context.Context, host string) (Enrolment, error)
 	EnrolmentOfToken(ctx context.Context, id string) (Enrolment, error)

@@ -165,8 +165,8 @@ func (c *Cell) authorize(r *http.Request, need permission) (caller, error) {
 	return who, err
 }
 
-// ofAnother reports whether the certificate of a client is that of a host of another cell. Those of
-// before certificates named cells are let in, and logged: they are renewed within a day, with the
+// ofAnother reports whether the certificate of a client is that of a host of another cell. Older
+// certificates, which name no cell, are let in and logged: they are renewed within a day, with the
 // cell.
 func (c *Cell) ofAnother(who caller) bool {
 	if who.enrolled == "" || c.config.Name == "" {

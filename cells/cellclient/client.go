@@ -51,8 +51,8 @@ type Config struct {
 	Cell string
 	// Authorize puts what proves the client's identity into the headers of a request. Nil: nothing.
 	Authorize func(http.Header) error
-	// Files are those of TLS, for https://. They are read again when they change. The oldest version
-	// of TLS is MinTLS in any case.
+	// Files names the files of TLS, for https://. They are read again when they change. The oldest
+	// version of TLS is MinTLS in any case.
 	Files pki.ClientTLS
 	// TLS goes before Files.
 	TLS *tls.Config

@@ -170,7 +170,7 @@ func (w *writing) writeOutcomes(ctx context.Context, o *serverstate.Outcomes, no
 	return w.finishActions(ctx, o.Succeeded, now)
 }
 
-// Actions are those of a server.
+// Actions returns the actions of a server.
 func (d *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsAnswer, err error) {
 	answer.Actions = []cellwire.Action{}
 	err = d.read(ctx, "reading the actions of a server from", func(db sqldb.Querier) error {

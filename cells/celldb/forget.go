@@ -19,7 +19,7 @@ func (d *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
 	return list, d.kit.Explain(ctx, "reading forgotten nodes from", err)
 }
 
-// absentNodes are those that a pass looks at. Programs of before wrote neither absent_at nor
+// absentNodes selects the nodes that a pass looks at. Older programs wrote neither absent_at nor
 // forgotten.
 const absentNodes = "SELECT uuid, host, hypervisor_hostname, mapped, absent_at, present FROM compute_nodes " +
 	"WHERE present = 0 AND forgotten = 0 AND absent_at <= ? OR present = 1 AND absent_at + forgotten > 0 ORDER BY " +

@@ -51,7 +51,7 @@ func readService(ctx context.Context, db sqldb.Querier, uuid string, m Moment) (
 	return service, err
 }
 
-// Services are those of all hosts.
+// Services returns the services of all hosts.
 func (d *DB) Services(ctx context.Context, m Moment) ([]cellwire.Service, error) {
 	list, err := services(ctx, d.kit.Reader, m)
 	return list, d.kit.Explain(ctx, "reading services from", err)

@@ -284,13 +284,13 @@ func (d *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
 	return list, d.kit.Explain(ctx, "reading unfinished migrations from", err)
 }
 
-// MigrationsOf are those of a server that are open, the oldest first.
+// MigrationsOf returns the open migrations of a server, the oldest first.
 func (d *DB) MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error) {
 	list, err := d.migrations(ctx, d.kit.Reader, "WHERE m.instance_uuid = ? AND m.is_open = 1 ORDER BY m.id", uuid)
 	return list, d.kit.Explain(ctx, "reading the migrations of a server from", err)
 }
 
-// Migrations are those of a query.
+// Migrations returns the migrations that match a query.
 func (d *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error) {
 	if q.Limit < 1 || q.Limit > cellwire.MaxLimit {
 		return nil, serverstate.Invalid("limit is %d, not 1 to %d", q.Limit, cellwire.MaxLimit)

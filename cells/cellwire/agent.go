@@ -14,14 +14,14 @@ type HostReport struct {
 	// on.
 	Nodes []ReportedNode `json:"nodes"`
 	// Starting says that the agent does not know all of its nodes yet, because drivers have not
-	// answered since its start: those of before that are missing stay as they were reported last.
-	// Cells of before HostState.Turn refuse a report that has it.
+	// answered since its start: earlier nodes that are missing stay as they were reported last.
+	// Cells without HostState.Turn refuse a report that has it.
 	Starting bool `json:"starting,omitempty"`
 	// Stopping says that this is the agent's last word for now: the service is down from here on,
 	// and no time has to pass.
 	Stopping bool `json:"stopping,omitempty"`
 	// Process is the agent's, and Turn that of the last answer that it got; 0: it got none. Cells
-	// of before HostState.Turn refuse a report that has any.
+	// without HostState.Turn refuse a report that has any.
 	Process *pki.AgentProcess `json:"process,omitempty"`
 	Turn    int64             `json:"turn,omitempty"`
 }
@@ -155,8 +155,8 @@ type WorkItem struct {
 	// Migration is the one on whose behalf the host is asked. The Server's Host may be another one:
 	// which node of this host it is about, SourceNodeUUID or DestNodeUUID says.
 	Migration *Migration `json:"migration,omitempty"`
-	// RequestID is that of the client whose action on the server is under way; "": none is, or the
-	// cell is older.
+	// RequestID is the ID of the request whose action on the server is under way; "": none is, or
+	// the cell is older.
 	RequestID string `json:"request_id,omitempty"`
 	// Traceparent is the W3C trace context of that request, below which the work is; "" for none.
 	Traceparent string `json:"traceparent,omitempty"`
@@ -197,8 +197,8 @@ type Report struct {
 	Kind       ReportKind         `json:"kind"`
 	PowerState plugins.PowerState `json:"power_state"`
 	Fault      *Fault             `json:"fault,omitempty"`
-	// Revision is that of the WorkItem's Server acted upon: a settled of an older one says nothing
-	// about the newer.
+	// Revision is the revision of the WorkItem's Server acted upon: a settled report of an older
+	// one says nothing about the newer.
 	Revision int64 `json:"revision,omitempty"`
 	// Migration is the uuid of the one that ReportDeparted, ReportArrived or ReportLeft is about.
 	Migration string `json:"migration,omitempty"`

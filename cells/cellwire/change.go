@@ -65,8 +65,9 @@ type CellInfo struct {
 	// Epoch is made with the database: another epoch is another database, whose revisions mean
 	// nothing here.
 	Epoch string `json:"epoch"`
-	// Revision is that of the last change. It is in the database and never goes back, whatever
-	// becomes of the process: within an epoch, a lower one than before is that of an older copy.
+	// Revision is the revision of the last change. It is in the database and never goes back,
+	// whatever becomes of the process: within an epoch, a lower one than before is that of an older
+	// copy.
 	Revision int64 `json:"revision,omitempty"`
 	// Term is the highest in a HeaderTerm; 0 in answers of older cells.
 	Term    int64     `json:"term,omitempty"`
@@ -120,7 +121,7 @@ type Service struct {
 	// services are listed.
 	SeveralAgents bool               `json:"twice,omitempty"`
 	Agents        []pki.AgentProcess `json:"agents,omitempty"`
-	// Turn is that of the answer to a report, see HostState.
+	// Turn is the number of the answer to a report, see HostState.
 	Turn int64 `json:"-"`
 	// UpdatedAt is the time of the last change of the service, heartbeats included.
 }

@@ -7,7 +7,7 @@ import "slices"
 // HostsRequest asks a cell for the hosts of servers, either by their uuids or of the first one that
 // is found on some hosts.
 type HostsRequest struct {
-	// UUIDs are those of the servers, at most MaxStates.
+	// UUIDs are the UUIDs of the servers, at most MaxStates.
 	UUIDs []string `json:"uuids,omitempty"`
 	// On are hosts: the answer has one server of those that have one of them among their hosts, or
 	// none.

@@ -54,14 +54,15 @@ type Migration struct {
 	GiveBack bool `json:"give_back,omitempty"`
 
 	UserID string `json:"user_id,omitempty"` // of the client that asked for it
-	// RequestID is that of the action under way on the server, only of migrations that are due.
+	// RequestID is the request ID of the action under way on the server, only of migrations that
+	// are due.
 	RequestID string `json:"request_id,omitempty"`
 	// Traceparent is the trace context of that request, likewise.
 	Traceparent string     `json:"traceparent,omitempty"`
 	ProjectID   string     `json:"project_id,omitempty"`
 	CreatedAt   time.Time  `json:"created_at"`
 	UpdatedAt   *time.Time `json:"updated_at,omitempty"`
-	// Revision is that of the last change.
+	// Revision is the revision of the last change.
 	Revision int64 `json:"revision,omitempty"`
 }
 

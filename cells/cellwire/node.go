@@ -79,8 +79,8 @@ func (a NodesAnswer) TakesState() bool {
 
 // NodesRequest is what the compute API says about the nodes of a cell.
 type NodesRequest struct {
-	// Problems are all nodes that it does not use, by uuid, and why: those of before that are not
-	// among them have none any more. Nil: they stay as they are.
+	// Problems are all nodes that it does not use, by uuid, and why: a node that is not among them
+	// has no problem any more. Nil: they stay as they are.
 	Problems map[string]string `json:"problems,omitzero"`
 	// Forgotten are nodes that it has forgotten, as the cell asked it to.
 	Forgotten []string `json:"forgotten,omitempty"`

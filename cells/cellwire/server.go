@@ -93,7 +93,7 @@ type Server struct {
 	ID int64 `json:"id,omitempty"`
 	// Hidden: inserted, and not released yet.
 	Hidden bool `json:"hidden,omitempty"`
-	// Revision is that of the last change.
+	// Revision is the revision of the last change.
 	Revision int64 `json:"revision,omitempty"`
 	// HostUp says whether the host's service showed life lately and is not forced down,
 	// HostDisabled whether it takes no new servers, HostForcedDown whether an administrator forced

@@ -48,7 +48,7 @@ var streamRules = map[Purpose]StreamRule{
 	PurposeDisk:       {Ability: plugins.AbilityMigrate, Hosts: true, Idle: time.Hour}, // which a source may read zeros
 }
 
-// Rule is that of a purpose. A purpose that is not known is refused (bad request).
+// Rule returns the rule of a purpose. A purpose that is not known is refused (bad request).
 func (p Purpose) Rule() (StreamRule, error) {
 	rule, known := streamRules[p]
 	if !known {

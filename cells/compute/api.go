@@ -81,7 +81,7 @@ type Options struct {
 	ConsoleURL string
 	// TokenTTL is how long such a URL can be used ([consoleauth]token_ttl); ten minutes when zero.
 	TokenTTL time.Duration
-	// MemberPrefixes are those of extra specs that the scheduler reads beside Nova's
+	// MemberPrefixes are the prefixes of extra specs that the scheduler reads beside Nova's
 	// (AggregateOptions of cells/scheduler/placementcalls).
 	MemberPrefixes []string
 	// Endpoint is what links begin with ([api]compute_link_prefix), as https://compute.example.org;

@@ -116,8 +116,8 @@ func verified(state tls.ConnectionState, name, fingerprint string) error {
 
 // Client renews and confirms the certificate of a host.
 type Client struct {
-	// URL is that of the service, CAFile the certificates that it is trusted by, IdentityFile that
-	// of the host. Both are read for each request.
+	// URL is the URL of the service, CAFile the certificates that it is trusted by, IdentityFile
+	// the identity of the host. Both files are read for each request.
 	URL, CAFile, IdentityFile string
 	// Process says in each request which run of the agent asks; nil: nothing does.
 	Process *pki.ProcessSender

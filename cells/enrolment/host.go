@@ -32,7 +32,7 @@ var ErrJoined = errors.New("this host has joined already")
 
 // Host is the files of a host that joins.
 type Host struct {
-	// StateDir is that of its agent, ConfigDir that of the agent's configuration.
+	// StateDir is the state directory of its agent, ConfigDir that of the agent's configuration.
 	StateDir, ConfigDir string
 	// UID and GID are those of the agent, which the files in the state directory will belong to.
 	UID, GID int
@@ -165,7 +165,7 @@ func FromAnswer(a *Answer, url string) Joined {
 // Setting is a key of the configuration and its value.
 type Setting struct{ Key, Value string }
 
-// Settings are those of a host that has joined.
+// Settings returns the settings of a host that has joined.
 func (h Host) Settings(j Joined) []Setting {
 	out := []Setting{{"agent.host", j.Host}}
 	client := func(section, url, ca string) {

@@ -238,7 +238,7 @@ func (x *exchange) sign(
 	return text, nil
 }
 
-// notBefore is when a certificate of a host begins to be valid at the earliest: those of before are
+// notBefore is when a certificate of a host begins to be valid at the earliest: earlier ones are
 // refused. It is an error if that is so far in the future that the host could not use it: a clock
 // that was ahead has dated the denial.
 func (x *exchange) notBefore(e apidb.Enrolment, now time.Time) (time.Time, error) {

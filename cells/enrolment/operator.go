@@ -31,7 +31,7 @@ type Invitation struct {
 	// By is who invites it: a user of the machine of the compute API.
 	By  string
 	TTL time.Duration
-	// Again invites a host that is enrolled or evicted: certificates of before are refused.
+	// Again invites a host that is enrolled or evicted: its earlier certificates are refused.
 	Again bool
 	Now   time.Time
 }
@@ -123,8 +123,8 @@ func Evict(
 }
 
 // Allow ends that a host is refused beyond the present, because it was evicted, or its last
-// certificate was issued, while a clock was ahead. Its certificates of before now stay refused, and
-// it stays evicted until it is invited again. ahead is the certificate that was issued in the
+// certificate was issued, while a clock was ahead. Its earlier certificates stay refused, and it
+// stays evicted until it is invited again. ahead is the certificate that was issued in the
 // future, if there is one: it is accepted when its time comes. apidb.ErrNotFound for a host without
 // an enrolment, ErrNotAhead if there is nothing to end.
 func Allow(

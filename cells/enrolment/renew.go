@@ -193,7 +193,7 @@ func (x *exchange) renewAnswer(h holder) (any, error) {
 		if old != "" && before.RenewedFrom != h.address {
 			e.Conflict = &apidb.KeyConflict{At: h.now, From: before.RenewedFrom, Key: old}
 		}
-		if h.key == e.NextKeyDigest { // agents of before do not confirm
+		if h.key == e.NextKeyDigest { // older agents do not confirm
 			e.KeyDigest = e.NextKeyDigest
 		}
 		if e.NextKeyDigest = csr.digest; csr.digest == e.KeyDigest {
@@ -225,8 +225,8 @@ func (x *exchange) renewAnswer(h holder) (any, error) {
 	return x.answer(e, certificate, cell, refused), nil
 }
 
-// confirmed is the answer to a host that has the certificate which it shows. Its key of before ends
-// with that. The same again changes nothing.
+// confirmed is the answer to a host that has the certificate which it shows. Its former key is
+// refused from then on. The same again changes nothing.
 func (x *exchange) confirmed(h holder) (any, error) {
 	if _, err := decode[ConfirmRequest](x); err != nil {
 		return nil, err

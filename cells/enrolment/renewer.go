@@ -25,7 +25,7 @@ type RenewerConfig struct {
 	// Renew asks for a new certificate; nil: this is not done here, and the files are only read.
 	Renew func(ctx context.Context, csr []byte, nodes []Node) (*Answer, error)
 	// Confirm tells the service that the host has the certificate of its files; nil:
-	// nothing is sent. A service of before answers with CodeNotFound.
+	// nothing is sent. An older service answers with CodeNotFound.
 	Confirm func(ctx context.Context) error
 	// Nodes are the compute nodes of the host, as far as they are known.
 	Nodes func() []Node

@@ -60,7 +60,7 @@ type Config struct {
 	Audit *auditlog.Log
 	// Tracing makes spans of requests of hosts; nil is off.
 	Tracing *tracing.Tracing
-	// Connections are those of all servers of the process.
+	// Connections bounds the connections of all servers of the process.
 	Connections *osapi.Connections
 	// Observer receives every answer and refusal; nil costs nothing.
 	Observer Observer
@@ -138,8 +138,8 @@ func (s *Service) Serve(ctx context.Context, l net.Listener) error {
 	return server.Serve(ctx, l)
 }
 
-// TLS is that of the service. It asks for a certificate of clients, and does not verify it: the
-// service does, because an expired one can be renewed.
+// TLS returns the configuration of the service's TLS. It asks for a certificate of clients, and
+// does not verify it: the service does, because an expired one can be renewed.
 func (s *Service) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"},

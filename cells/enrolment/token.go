@@ -30,7 +30,7 @@ var ErrToken = errors.New("it is not a join token, as `compute-agent cells manag
 
 // Token lets a host join. It is a secret.
 type Token struct {
-	// Fingerprint is that of the CA, by which the host knows whom it gives the token to.
+	// Fingerprint is the CA's, by which the host verifies the service before it sends the token.
 	Fingerprint string
 	// ID finds the enrolment; it is not a secret.
 	ID     string

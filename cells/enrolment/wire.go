@@ -29,7 +29,7 @@ type RenewRequest struct {
 }
 
 // ConfirmRequest is the body of POST /v1/confirm: the host has the certificate that it shows, and
-// its key of before is refused from now on. It may be sent again.
+// its former key is refused from now on. It may be sent again.
 type ConfirmRequest struct{}
 
 // Confirmation is the answer to it.
@@ -44,7 +44,7 @@ type Answer struct {
 	Certificate string    `json:"certificate"`
 	CA          string    `json:"ca"`
 	Expires     time.Time `json:"expires"`
-	// Nodes are those of the certificate, Refused those that were asked for and are not.
+	// Nodes are the nodes in the certificate, Refused the requested ones that are not in it.
 	Nodes     []Node         `json:"nodes"`
 	Refused   []string       `json:"refused_nodes,omitempty"`
 	Cell      CellAccess     `json:"cell"`

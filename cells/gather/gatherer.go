@@ -62,7 +62,7 @@ type member struct {
 
 	// The rest is the gatherer's to lock.
 	state  CellState
-	moved  CellState // how it was under its URL of before, if it was down there
+	moved  CellState // its state under its former URL, if it was down there
 	pinged bool      // Run pings it
 	broken bool      // it answered a request, but not as a cell does, and no request well since
 	// asking is the context of requests to it, which end with endRequests when it hangs.

@@ -40,7 +40,7 @@ type Deployment struct {
 // RefusedError is what a command did not do, to protect servers, hosts or data.
 type RefusedError struct{ Err error }
 
-// Error is that of Err.
+// Error implements error with the text of Err.
 func (e *RefusedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.

@@ -92,7 +92,7 @@ func Enrolments(all []apidb.Enrolment, known []apidb.Cell, now time.Time) []Host
 type HostList struct {
 	// Nodes are the mapped nodes, and others that get no new servers.
 	Nodes []Host
-	// Enrolments are those of hosts, without nodes.
+	// Enrolments are the enrolments of hosts, without nodes.
 	Enrolments []Host
 	// Down are the names of cells that did not answer: problems of their nodes are not known.
 	Down []string

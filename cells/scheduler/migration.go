@@ -142,7 +142,7 @@ func (s *Scheduler) migrationLoop(ctx context.Context) {
 }
 
 // dispatchMigrations gives each migration that is due to a worker, in all cells that are up: one
-// request to each. Cells of before that have none are left out. It waits for free workers, and not
+// request to each. Older cells, which have none, are left out. It waits for free workers, and not
 // for the last ones to end.
 func (s *Scheduler) dispatchMigrations(ctx context.Context, w *workers) error {
 	cells, err := s.opts.Store.Cells(ctx)

@@ -37,7 +37,7 @@ func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
 	}
 }
 
-// Capacities are those of compute nodes: see [placementcalls.Client.Capacities].
+// Capacities returns the capacities of compute nodes: see [placementcalls.Client.Capacities].
 func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]placementcalls.Capacity, error) {
 	return s.opts.Placement.Capacities(ctx, roots)
 }

@@ -18,7 +18,7 @@ import (
 // Record is a row of instances: a server, and what the cell remembers of it beside.
 type Record struct {
 	Server cellwire.Server
-	// Digest is that of the row as it was inserted.
+	// Digest is the digest of the row as it was inserted.
 	Digest string
 	// InsertedAt is when the row came here, by the cell's clock.
 	InsertedAt time.Time

@@ -35,8 +35,8 @@ type serviceState struct {
 }
 
 // heartbeatLoop shows life, at the cell's pace. It returns when the heartbeat under way is
-// answered: one that is cancelled may reach the cell after the last word, and the host would count
-// as up for a minute. It waits no longer than stopTimeout.
+// answered: one that is cancelled may reach the cell after the final report, and the host would
+// count as up for a minute. It waits no longer than stopTimeout.
 func (w *Worker) heartbeatLoop(ctx context.Context) {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var bound sync.WaitGroup
@@ -85,8 +85,8 @@ type reportExtent int
 
 const (
 	wholeReport    reportExtent = iota
-	withoutProcess              // a cell of before turns, and of Starting
-	onlyNodes                   // one of before abilities
+	withoutProcess              // a cell without turns and Starting
+	onlyNodes                   // one without abilities
 )
 
 // extentFor is how much of a report a cell takes, by its answer.
@@ -178,7 +178,7 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	}
 	for _, uuid := range state.Refused {
 		of := func(p cellwire.NodeProblem) bool { return p.UUID == uuid }
-		// a cell of before problems
+		// a cell without problems
 		if !slices.Contains(was.refused, uuid) && !slices.ContainsFunc(state.Problems, of) {
 			w.log.Error().Str("node", uuid).
 				Msg("The cell rejected the node because another host owns it. No server is scheduled to it " +

@@ -21,7 +21,7 @@ type Status struct {
 	// it is.
 	Error  string `json:"error,omitempty"`
 	Denied bool   `json:"denied,omitempty"`
-	// Epoch is that of the cell's database, "" if it is not known yet.
+	// Epoch is the epoch of the cell's database, "" if it is not known yet.
 	Epoch string `json:"-"`
 	// Service is the uuid of this host's service there.
 	Service string `json:"service,omitempty"`
@@ -49,8 +49,8 @@ type Status struct {
 	Counts
 }
 
-// ProblemsOfNodes are those of single nodes, SeveralAgents what the cell says, once, if several
-// agents report as this host.
+// ProblemsOfNodes returns the problems of single nodes, SeveralAgents what the cell answers once if
+// several agents report as this host.
 func (s Status) ProblemsOfNodes() []cellwire.NodeProblem {
 	return slices.DeleteFunc(slices.Clone(s.Problems), ofSeveralAgents)
 }

@@ -32,7 +32,7 @@ type Node struct {
 	UUID    string // of its root provider
 	Name    string
 	Manager plugins.InstanceManager
-	// Abilities are those of the manager, of [plugins.Abilities].
+	// Abilities are the abilities of the manager, among [plugins.Abilities].
 	Abilities []string
 	// Hypervisor is what its driver says of it; nil: it was not asked yet.
 	Hypervisor *plugins.Hypervisor
@@ -73,7 +73,7 @@ type Config struct {
 	Cell        Cell
 	Guests      Guests
 	Allocations Allocations
-	// Address is that of this host; "": the one from which the cell is asked.
+	// Address is the address of this host; "": the one from which the cell is asked.
 	Address string
 	// Disable receives whether the cell disabled the service of this host, and why: once, and at
 	// each change. After an error it is called again. It may be nil.
@@ -114,7 +114,7 @@ const (
 	deletedGuestsTimeout = 5 * time.Minute
 	// How long a source of a migration may be unreachable before the server is given back to it.
 	sourceTimeout = time.Hour
-	stopTimeout   = 3 * time.Second // for the last word, and before it for a heartbeat under way
+	stopTimeout   = 3 * time.Second // for the final report, and before it for a heartbeat under way
 	// How long a guest that is rebooted stays off for a cell that does not say to start it.
 	rebootTimeout = 30 * time.Second
 )
@@ -136,7 +136,7 @@ type Worker struct {
 	disabling sync.Mutex // held while Disable runs
 	disabled  *serviceState
 
-	// of the heartbeats' loop, and then of the last word
+	// of the heartbeats' loop, and then of the final report
 	extent   reportExtent
 	detailed bool  // the cell takes details of nodes
 	turn     int64 // of the last answer

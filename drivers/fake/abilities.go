@@ -148,7 +148,7 @@ func (d *driver) ProductNames(node string) map[string]string {
 	return out
 }
 
-// Hypervisor is that of Nova's fake driver.
+// Hypervisor returns what Nova's fake driver reports.
 func (d *driver) Hypervisor(string) plugins.Hypervisor {
 	return plugins.Hypervisor{Type: "fake", Version: 1000}
 }

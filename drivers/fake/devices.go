@@ -23,7 +23,7 @@ type portion struct {
 
 // chooseDevices decides on which GPUs and cells a machine gets what Placement granted. What was
 // granted of one of them is there; what was granted of the node as a whole goes where most is free,
-// as a hypervisor does that was not told.
+// as a hypervisor chooses by itself.
 func (c config) chooseDevices(
 	tree *providertree.Tree, node string, granted providertree.ProviderResources, others []machine,
 ) []portion {

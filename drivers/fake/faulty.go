@@ -105,7 +105,7 @@ func (d *Driver) UpdateProviderTree(
 	return u.allocations, nil
 }
 
-// ClassRenames are those of the fault rename, or else of the last reshape.
+// ClassRenames returns the renames of the fault rename, or else of the last reshape.
 func (d *Driver) ClassRenames() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

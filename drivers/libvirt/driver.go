@@ -253,7 +253,8 @@ func (d *Driver) Warnings() []plugins.Warning {
 	return d.warnings
 }
 
-// Capabilities are those of the service that runs the guests, as far as they are configured.
+// Capabilities returns the capabilities of the service that runs the guests, as far as they are
+// configured.
 func (d *Driver) Capabilities(string) map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -88,7 +88,7 @@ func (d *Driver) updateTree(
 	return moved, nil
 }
 
-// updateCopy is updateTree on a copy of before, which an error leaves half edited.
+// updateCopy is updateTree on a copy of the tree, which an error leaves half edited.
 func (d *Driver) updateCopy(
 	ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool,
 	allocations providertree.Allocations,
@@ -245,8 +245,8 @@ func (d *Driver) setRenames(renames plugins.ClassRenames) {
 	d.renames = renames
 }
 
-// ClassRenames are those of the last reshape: VCPU to PCPU for guests with dedicated processors,
-// and classes of devices that the configuration gave another name.
+// ClassRenames returns the renames of the last reshape: VCPU to PCPU for guests with dedicated
+// processors, and classes of devices that the configuration gave another name.
 func (d *Driver) ClassRenames() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 var ErrNotRecorded = errors.New("the audit log cannot be written to")
 
 // Intent is the record of an act before it, so that what a kill interrupts is recorded. A nil
-// Intent is that of no log.
+// Intent belongs to no log.
 type Intent struct {
 	log  *Log
 	id   string
@@ -113,8 +113,8 @@ func (i *Intent) Wait(ctx context.Context) error {
 	return nil
 }
 
-// ID is that of the record after the act; "" if there is none before it. It must be called in the
-// function of the record, which is made after the intent was.
+// ID returns the ID for the record after the act; "" if there is none before it. It must be called
+// in the function of the record, which is made after the intent was.
 func (i *Intent) ID() string {
 	if i == nil {
 		return ""

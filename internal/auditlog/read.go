@@ -22,7 +22,7 @@ type Filter struct {
 	Consumer, Provider string
 	// Host is the host that made the request, or the one that a change is of.
 	Host, User, Project string
-	// RequestID is that of the request, or of the one that it served.
+	// RequestID is the ID of the request, or of the one that it served.
 	RequestID    string
 	Since, Until time.Time
 }

@@ -19,8 +19,8 @@ type Record struct {
 	ID string `json:"id,omitempty"`
 	// Service is the one that made the change: "placement", "compute-api", "cell NAME".
 	Service string `json:"service"`
-	// RequestID is that of the answer; GlobalRequestID that of the request which the client served
-	// with this one, such as the compute API's.
+	// RequestID is the ID in the answer; GlobalRequestID that of the request which the client
+	// served with this one, such as the compute API's.
 	RequestID       string `json:"request_id,omitempty"`
 	GlobalRequestID string `json:"global_request_id,omitempty"`
 	// Host is the host whose certificate or token made the request; User and Project are those of

@@ -39,7 +39,7 @@ func (s *Sources) Search(ctx context.Context, search *Search) ([]Entry, error) {
 	return search.Run(ctx, s.read)
 }
 
-// Names are those of what is read.
+// Names returns the names of the sources that are read.
 func (s *Sources) Names() []string {
 	switch {
 	case len(s.Files) > 0:

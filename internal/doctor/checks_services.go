@@ -35,7 +35,7 @@ type Service struct {
 	Config *config.Config
 	// ConfigErr is why its configuration cannot be used.
 	ConfigErr error
-	// Cells are those of a compute API that runs, as it has them; CellsErr: it does not say.
+	// Cells are the cells of a compute API that runs, as it reports them; CellsErr: it does not.
 	Cells    []cells.CellState
 	CellsErr error
 }

@@ -52,7 +52,7 @@ type Env struct {
 	// Services are the units of this project on this machine, those of the agent among them. A
 	// machine that has some, but no agent, is judged by them alone.
 	Services []Service
-	// Databases are those of servers that the configuration names.
+	// Databases are the databases on servers that the configuration names.
 	Databases []Database
 
 	Root  string  // prefix of all paths; empty for the real machine

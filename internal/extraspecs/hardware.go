@@ -12,15 +12,15 @@ type Request struct {
 	Flavor, Image string
 	VCPUs         int64
 	ExtraSpecs    map[string]string
-	// Properties are those of the image, under today's names or older ones.
+	// Properties are the properties of the image, under today's names or older ones.
 	Properties map[string]string
 }
 
 // Hardware is what a flavor and an image ask for, beside amounts of resources and the places of
 // processors and memory. The zero value asks for nothing.
 type Hardware struct {
-	// Architecture is that of the image, in the kernel's word; "": any. Machine is the machine
-	// type; "": the usual one.
+	// Architecture is the architecture of the image, in the kernel's word; "": any. Machine is the
+	// machine type; "": the usual one.
 	Architecture, Machine string
 	// Firmware is bios or uefi; "": the usual one. Stateless firmware stores no variables.
 	Firmware  string
@@ -33,7 +33,7 @@ type Hardware struct {
 	Encryption string
 	// LockedMemory is never swapped.
 	LockedMemory bool
-	// Topology is that of the processors; zeros: the usual one.
+	// Topology is the topology of the processors; zeros: the usual one.
 	Topology Topology
 	// PMU says whether there is a performance monitoring unit; nil: as the hypervisor has it.
 	PMU            *bool
@@ -42,8 +42,8 @@ type Hardware struct {
 	HPET bool
 	// DiskBus is virtio, scsi, sata or usb; "": the usual one.
 	DiskBus string
-	// VideoModel is that of the video device; "": none is asked for. VideoRAMMB is its memory; 0:
-	// the usual amount.
+	// VideoModel is the model of the video device; "": none is asked for. VideoRAMMB is its memory
+	// in MiB; 0: the usual amount.
 	VideoModel string
 	VideoRAMMB int64
 	// IOMMU is the model of the virtual IOMMU: auto, intel, smmuv3, virtio; "": none.

@@ -19,7 +19,7 @@ type Status struct {
 	PID     int                   `json:"pid"`
 	Host    string                `json:"host"`
 	Started time.Time             `json:"started"`
-	// ConfigFiles are those of the last load, Reloaded its time; zero: not since the start.
+	// ConfigFiles are the files of the last load, Reloaded is its time; zero: not since the start.
 	ConfigFiles []string  `json:"config_files"`
 	Reloaded    time.Time `json:"reloaded,omitzero"`
 	Placement   Placement `json:"placement"`
@@ -64,7 +64,7 @@ type Plugin struct {
 	pluginhost.Status
 	// Error is the current problem of the process; LastError stays after recovery.
 	Error string `json:"error,omitempty"`
-	// Usage is that of the process and its children; nil without a process.
+	// Usage is the usage of the process and its children; nil without a process.
 	Usage *pluginhost.Usage `json:"usage,omitempty"`
 }
 

@@ -39,7 +39,7 @@ const (
 // AuthenticatorConfig says where Keystone is, and with whose login tokens are validated: the user
 // needs the role service, or admin, to validate the tokens of others.
 type AuthenticatorConfig struct {
-	// Config is that of the login. Timeout (10 s when zero) bounds the validation of a token. The
+	// Config configures the login. Timeout (10 s when zero) bounds the validation of a token. The
 	// Method may be left out: ApplicationCredential if there is an ApplicationCredentialID, or else
 	// Password.
 	Config

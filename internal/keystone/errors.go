@@ -29,7 +29,7 @@ type Error struct {
 	AuthURL string
 	// Detail is what was found, Hint what to do about it; either may be empty.
 	Detail, Hint string
-	// Status is that of the answer, 0 if there was none.
+	// Status is the HTTP status of the answer, 0 if there was none.
 	Status int
 	// RequestID is ours, under which Keystone logs the request; empty if none was made.
 	RequestID string

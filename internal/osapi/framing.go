@@ -174,7 +174,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite is that of conn, or of TLS.
+// CloseWrite shuts down the writing side of the connection, or of TLS.
 func (w *watched) CloseWrite() error { return closeWrite(w.Conn) }
 
 // watchedTLS is one over TLS. net/http asks it for the state of TLS.
@@ -183,5 +183,5 @@ type watchedTLS struct {
 	tls *tls.Conn
 }
 
-// ConnectionState is that of TLS.
+// ConnectionState returns the state of TLS.
 func (w watchedTLS) ConnectionState() tls.ConnectionState { return w.tls.ConnectionState() }

@@ -22,7 +22,7 @@ import (
 // put on the deny list.
 type Hosts struct {
 	Others Authenticator
-	// CAs are those of the certificates of hosts; nil: hosts have tokens only.
+	// CAs are the CAs that sign certificates of hosts; nil: hosts have tokens only.
 	CAs *CAFile
 	// Denied is the deny list; nil: none.
 	Denied *pki.DenyFile

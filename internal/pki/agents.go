@@ -103,8 +103,8 @@ type HostAgent struct {
 
 // AgentReport is what one request of an agent says.
 type AgentReport struct {
-	// Process is nil of an agent of before tokens. Turn is that of the last answer that it got; 0:
-	// it got none.
+	// Process is nil of an agent without tokens. Turn is that of the last answer that it got; 0: it
+	// got none.
 	Process *AgentProcess
 	Turn    int64
 	// Stopping says that it is the agent's last one.
@@ -118,13 +118,13 @@ type AgentReport struct {
 // maxAgents bounds the agents of a host that are remembered, those seen last.
 const maxAgents = 8
 
-// Index is that of the agent with a token, or -1.
+// Index returns the position in All of the agent with the token, or -1.
 func (ag *Agents) Index(token string) int {
 	return slices.IndexFunc(ag.All, func(a HostAgent) bool { return a.Token == token })
 }
 
 // Add records a report. window is how long after its last report an agent still counts as one of
-// two. stops says whether the host stops: not if it is one of several, or of before, that does.
+// two. stops says whether the host stops: not if it is one of several, or an older one, that does.
 func (ag *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops bool) {
 	if r.Process == nil {
 		return r.Stopping
@@ -227,8 +227,8 @@ func HasSeveral(until int64, at time.Time, window time.Duration) bool {
 	return until > now && until <= now+window.Microseconds()
 }
 
-// Live are the agents of which it is proven that others live, if there are any: not those of
-// before.
+// Live are the agents of which it is proven that others live, if there are any: not the earlier
+// ones.
 func (ag *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
 	if !HasSeveral(ag.Until, at, window) {
 		return nil

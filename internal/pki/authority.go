@@ -131,13 +131,13 @@ func openAuthority(dir string, now time.Time) (*Authority, error) {
 	return &Authority{certificate: c, key: signer, pem: certificatePEM(c.Raw)}, nil
 }
 
-// Certificate is that of the Authority.
+// Certificate returns the certificate of the Authority.
 func (a *Authority) Certificate() *x509.Certificate { return a.certificate }
 
 // PEM is Certificate in PEM.
 func (a *Authority) PEM() []byte { return a.pem }
 
-// Fingerprint is that of Certificate.
+// Fingerprint returns the fingerprint of Certificate.
 func (a *Authority) Fingerprint() string { return Fingerprint(a.certificate) }
 
 // Fingerprint is the SHA-256 of a certificate, in hexadecimal digits.
@@ -152,7 +152,7 @@ type SignOptions struct {
 	Lifetime time.Duration
 	Now      time.Time
 	// NotBefore is when it begins to be valid at the earliest, such as when its host was put on the
-	// deny list: certificates of before are refused. It may be zero.
+	// deny list: earlier certificates are refused. It may be zero.
 	NotBefore time.Time
 	// Addresses are those at which a service is reached.
 	Addresses []net.IP

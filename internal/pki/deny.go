@@ -172,7 +172,7 @@ func parseDenyList(text []byte, name string) (l *DenyList, header string, err er
 	return l, header, nil
 }
 
-// Denials are those of the list, by host; a nil DenyList has none.
+// Denials returns the denials of the list, by host; a nil DenyList has none.
 func (l *DenyList) Denials() []Denial {
 	if l == nil {
 		return nil
@@ -185,7 +185,7 @@ func (l *DenyList) Denials() []Denial {
 	return all
 }
 
-// Denial is that of a host.
+// Denial returns the denial of a host.
 func (l *DenyList) Denial(host string) (d Denial, denied bool) {
 	if l == nil {
 		return d, false
@@ -270,8 +270,8 @@ func (l *DenyList) Without(host string) (without *DenyList, found bool) {
 }
 
 const (
-	// denyColumns is a line of each list: an empty answer of another service has none. Servers of
-	// before want a list that they fetch to begin with it.
+	// denyColumns is a line of each list: an empty answer of another service has none. Older
+	// servers require that a list which they fetch begins with it.
 	denyColumns = "# Hosts that are refused: HOST, certificates issued before TIME (and all tokens), REASON.\n"
 	headerMark  = "# deny list of compute-agent: serial "
 )

@@ -39,7 +39,7 @@ const (
 
 // Source is where a deny list is fetched.
 type Source struct {
-	// URL is that of an enrolment service.
+	// URL is the URL of an enrolment service.
 	URL string
 	// Transport carries the requests.
 	Transport http.RoundTripper
@@ -89,7 +89,7 @@ func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, er
 	}
 	w.list.Store(list)
 	switch ahead := time.Until(list.date); {
-	case list.date.IsZero(): // a copy of before
+	case list.date.IsZero(): // a copy without a date
 	case ahead > MaxAhead: // it says nothing about its age
 		w.fetched.Store(0)
 	case ahead < 0:
@@ -99,7 +99,7 @@ func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, er
 	return f, nil
 }
 
-// Age is the time since the list was fetched last, also by a process of before, or since this
+// Age is the time since the list was fetched last, also by an earlier process, or since this
 // process began to try; followed is false for a list that is not fetched.
 func (f *DenyFile) Age() (age time.Duration, followed bool) {
 	if f == nil || f.follower == nil {

@@ -44,7 +44,7 @@ func listProviders(x *exchange) error {
 
 // checkNames looks for unknown names. As in Placement, which applies one condition after the other,
 // an unknown name is an error (status 400) only if the conditions before it leave any provider;
-// empty: they leave none. names: it is always an error, as hosts are not told what others have.
+// empty: they leave none. names: it is always an error, as hosts must not learn what others have.
 func checkNames(pq *wire.ProviderQuery, s *ledger.Snapshot, names bool) (empty bool, err error) {
 	if pq.InTree != "" {
 		if _, ok := s.Provider(pq.InTree); !ok {

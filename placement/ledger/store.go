@@ -46,7 +46,7 @@ type Reserver interface {
 // The ledger rounds before it decides: otherwise the server that wrote would show
 // other times and compute other capacities than one that read.
 type Coarse interface {
-	// TimeResolution is that of the times.
+	// TimeResolution returns the resolution of the times.
 	TimeResolution() time.Duration
 	// Ratio is the allocation ratio that is read when one is written.
 	Ratio(written float64) float64

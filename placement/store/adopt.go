@@ -49,8 +49,8 @@ type Adoption struct {
 	// Nodes is the number of nodes of the Galera cluster, 0 for other servers. Sessions are those
 	// of one of them.
 	Nodes int `json:"galera_nodes,omitempty"`
-	// Servers are those of this program that have the database open, or had it open and
-	// were killed.
+	// Servers are the servers of this program that have the database open, or had it open and were
+	// killed.
 	Servers []string `json:"servers"`
 }
 

@@ -27,7 +27,7 @@ const maxFile = 64 << 20
 // Record is what the state file says.
 type Record struct {
 	Version int `json:"version"`
-	// UUID is that of the host's own compute node, as compute_id has it.
+	// UUID is the UUID of the host's own compute node, as compute_id has it.
 	UUID string `json:"uuid"`
 	// Host is the name of the host (agent.host), Machine the hash of the machine's id or "" if it
 	// has none.

@@ -14,8 +14,8 @@ import (
 
 // Unmatched is an entry that adds nothing to a tree.
 type Unmatched struct {
-	// Key is that of the [Entry], for warning once. An entry may well be unmatched in the tree of
-	// one node and matched in that of another.
+	// Key is the key of the [Entry], for warning once. An entry may well be unmatched in the tree
+	// of one node and matched in that of another.
 	Key string
 	// Where is FILE:LINE.
 	Where string

@@ -56,7 +56,7 @@ func (s *Source) Dir() string {
 	return s.dir
 }
 
-// Warnings are those of the configuration in force.
+// Warnings returns the warnings of the configuration in force.
 func (s *Source) Warnings() []Warning {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,7 @@ func (d *Deps) zoneInfo(x *api.Exchange, detail bool) error {
 	return x.JSON(http.StatusOK, new(api.Object).Add("availabilityZoneInfo", info))
 }
 
-// Zones are those of the enabled services of all cells that are up.
+// Zones returns the zones of the enabled services of all cells that are up.
 func (d *Deps) Zones(ctx context.Context) ([]string, error) {
 	all, err := d.services(ctx)
 	if err != nil {

@@ -43,8 +43,8 @@ type Store interface {
 type Scheduler interface {
 	// MirrorHost writes the aggregates of a host to Placement, now or later.
 	MirrorHost(ctx context.Context, host string)
-	// Capacities are those of compute nodes, by the uuids of their root providers. Without
-	// Placement the error is placementcalls.ErrCapacityUnknown.
+	// Capacities returns the capacities of compute nodes, by the uuids of their root providers.
+	// Without Placement the error is placementcalls.ErrCapacityUnknown.
 	Capacities(ctx context.Context, roots []string) ([]placementcalls.Capacity, error)
 }
 

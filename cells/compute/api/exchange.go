@@ -85,7 +85,7 @@ func (x *Exchange) Empty(status int) error {
 	return nil
 }
 
-// Header are those of the answer, to be set before it.
+// Header returns the headers of the answer, to be set before it.
 func (x *Exchange) Header() http.Header { return x.W.Header() }
 
 // Param is the value of a segment of the path, by its name in the route.

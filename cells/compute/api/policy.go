@@ -23,8 +23,8 @@ func (r Rule) String() string { return r.Name }
 // ruleAdmin is for administrators, who may know of all projects.
 var ruleAdmin = Rule{"context_is_admin", "role:admin"}
 
-// baseRules are those that others refer to, with Nova's new defaults; the last two are of before,
-// for old policy files.
+// baseRules are the rules that others refer to, with Nova's new defaults; the last two are for old
+// policy files.
 var baseRules = map[string]string{
 	ruleAdmin.Name:             ruleAdmin.Default,
 	"project_member_api":       "role:member and project_id:%(project_id)s",

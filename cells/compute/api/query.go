@@ -30,8 +30,8 @@ type Parameter struct {
 	Repeated bool
 }
 
-// Parameters are those of a call. From the microversion Closed on all others are refused;
-// before it, and if it is 0, they are ignored.
+// Parameters are the query parameters of a call. From the microversion Closed on all others are
+// refused; before it, and if it is 0, they are ignored.
 type Parameters struct {
 	All    []Parameter
 	Closed Version

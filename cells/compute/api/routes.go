@@ -77,7 +77,7 @@ func (x *Exchange) find(path string) osapi.Found[Route] {
 }
 
 // belowProject finds the project that stands after the version in the path, as clients send it that
-// know the API of before 2.18: one of hexadecimal digits and dashes, as Nova has it, or the
+// know the API before 2.18 only: one of hexadecimal digits and dashes, as Nova has it, or the
 // caller's own whatever its form. It returns the path without the project.
 func belowProject(path, own string) (project, without string, is bool) {
 	rest, is := strings.CutPrefix(path, Prefix)
@@ -186,7 +186,7 @@ func unknownPath(path string, err *osapi.Error) error {
 
 // Action is one of those that a POST to …/action asks for.
 type Action struct {
-	// Schemas are those of its argument; without one it is not looked at.
+	// Schemas are the schemas of its argument; without one it is not checked.
 	Schemas SchemaSteps
 	// Rule has to allow the action in the project of the caller. Without one Do asks.
 	Rule Rule

@@ -78,7 +78,7 @@ type Field struct {
 	Schema       js.Schema
 }
 
-// Fields are those of a body, in the order of their checks. One whose schema depends on the
+// Fields are the members of a body, in the order of their checks. One whose schema depends on the
 // microversion is there several times.
 type Fields []Field
 

@@ -22,7 +22,7 @@ const (
 // consoleSerial is the only type of consoles that there is, and its protocol.
 const consoleSerial = "serial"
 
-// ConsolePath is that of the page and of the websocket of serial consoles.
+// ConsolePath is the path of the page and of the websocket of serial consoles.
 const ConsolePath = "/serial-console"
 
 // remoteConsoleSchemas are the bodies of POST /servers/{id}/remote-consoles.
@@ -66,7 +66,7 @@ func (d *Deps) createRemoteConsole(x *api.Exchange) error {
 		Add("remote_console", new(api.Object).Add("protocol", protocol).Add("type", kind).Add("url", url)))
 }
 
-// consoleAction is the action of before there was one call for all consoles.
+// consoleAction is an action that is older than the one call for all consoles.
 func (d *Deps) consoleAction(types ...any) api.Action {
 	return api.Action{
 		Rules:   []api.Rule{ruleRemoteConsoles},

@@ -100,7 +100,7 @@ type Hosts interface {
 	Zones(ctx context.Context) ([]string, error)
 	// KnowsHost says whether a host is mapped to a cell.
 	KnowsHost(ctx context.Context, host string) (bool, error)
-	// Migrations are those of all cells that a query asks for.
+	// Migrations returns the migrations of all cells that match a query.
 	Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error)
 }
 
@@ -135,7 +135,7 @@ func (d *Deps) Routes() []api.Route {
 		d.metadataRoutes(), d.tagRoutes(), d.instanceActionRoutes(), d.migrationRoutes(), d.consoleRoutes())
 }
 
-// Actions are those of this package on one server, by their names in bodies.
+// Actions returns the actions of this package on one server, by their names in bodies.
 func (d *Deps) Actions() map[string]api.Action {
 	on := d.Servers.Action
 	return map[string]api.Action{

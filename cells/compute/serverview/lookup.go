@@ -43,7 +43,7 @@ func IsUUID(s string) bool {
 	return err == nil && canonical == s
 }
 
-// Mapping is that of a server that the caller may know of: its project's, or any for an
+// Mapping returns the mapping of a server that the caller may know of: its project's, or any for an
 // administrator. All others are a 404, whether the cell is up or not.
 func (s *Servers) Mapping(x *api.Exchange, uuid string) (apidb.Mapping, error) {
 	uuid = strings.ToLower(uuid)

@@ -18,7 +18,7 @@ type Deps struct {
 	Quota Quotas
 	// MaxLimit is how many records a list has at most.
 	MaxLimit int
-	// MemberPrefixes are those of extra specs that the scheduler reads beside Nova's.
+	// MemberPrefixes are the prefixes of extra specs that the scheduler reads beside Nova's.
 	MemberPrefixes []string
 	// Unread limits what is logged about boots by flavors with extra specs that nothing reads, by
 	// flavor and extra spec.
@@ -50,7 +50,7 @@ type Store interface {
 
 // Quotas is what the calls need of a *quota.Quotas.
 type Quotas interface {
-	// Limits are those of a project, with the defaults for what is not set.
+	// Limits returns the limits of a project, with the defaults for what is not set.
 	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)
 	// Usage is what a project has, or a user of it ("": all), exact in an outage as well, and the
 	// cells that are down.

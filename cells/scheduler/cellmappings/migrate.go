@@ -25,7 +25,7 @@ type MigrationFailure struct {
 	Err  error
 }
 
-// MigrateQueued gives the mappings of before queued_for_delete one, at most maxCount of them (0:
+// MigrateQueued sets queued_for_delete of the mappings without one, at most maxCount of them (0:
 // all): true where the server is deleted, softly deleted or being deleted, and false elsewhere,
 // also where the cell does not know the server. Mappings without a cell are left alone. It is
 // populate_queued_for_delete of Nova, but that a cell that is down does not keep the others from

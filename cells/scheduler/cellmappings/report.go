@@ -27,14 +27,15 @@ type DiscoverOptions struct {
 type DiscoverReport struct {
 	// Mapped are nodes that are mapped now, with their hosts.
 	Mapped []apidb.Node
-	// Remapped are those of Mapped that were mapped to another host, which they are not of.
+	// Remapped are the nodes of Mapped that were mapped to another host before, to which they do
+	// not belong.
 	Remapped []RemappedNode
 	// Conflicts are nodes that are not, or get no new servers, because their host or node belongs
 	// to another cell or host. NotEnrolled are those of hosts that no person enrolled.
 	Conflicts, NotEnrolled []Conflict
 	// Forgotten are nodes that were unmapped, because their hosts have not reported them for long.
 	Forgotten []string
-	// Missing are those of DiscoverOptions.Hosts that no cell has.
+	// Missing are the hosts of DiscoverOptions.Hosts that no cell has.
 	Missing []string
 	// Down are cells that could not be asked.
 	Down []apidb.Cell

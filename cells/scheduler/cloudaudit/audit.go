@@ -39,7 +39,7 @@ type Config struct {
 	// says of a deletion becomes what the cell says; nodes that may be mapped are mapped. Each is
 	// looked at once more right before it is written.
 	Repair bool
-	// DiscoverPatterns are those of [cellmappings.DiscoverOptions], for the nodes that Repair maps.
+	// DiscoverPatterns are as in [cellmappings.DiscoverOptions], for the nodes that Repair maps.
 	DiscoverPatterns []string
 	// Progress is called with what is read; nil is off.
 	Progress func(what string)

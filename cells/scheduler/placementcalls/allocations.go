@@ -25,7 +25,7 @@ func (c *Client) Allocations(ctx context.Context, uuid string) (placementclient.
 	return held, nil
 }
 
-// PutAllocations is that of [placementclient.Client], which is counted.
+// PutAllocations calls PutAllocations of [placementclient.Client] and counts the call.
 func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
 	err := c.Client.PutAllocations(ctx, consumer, all)
 	if err == nil && len(all.Allocations) > 0 {
@@ -34,7 +34,8 @@ func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.C
 	return err
 }
 
-// PostAllocations is that of [placementclient.Client], which is counted: it always gives something.
+// PostAllocations calls PostAllocations of [placementclient.Client] and counts the call, which
+// always allocates something.
 func (c *Client) PostAllocations(ctx context.Context, all map[string]wire.ConsumerAllocations) error {
 	err := c.Client.PostAllocations(ctx, all)
 	if err == nil {

@@ -27,8 +27,9 @@ var ErrCapacityUnknown = errors.New("what compute nodes have is not known, becau
 // capacityReads is how many nodes are read at the same time.
 const capacityReads = 8
 
-// Capacities are those of compute nodes, by the uuids of their root providers. One that Placement
-// does not know has nothing. Cost: for each a GET, and two for each provider of its tree.
+// Capacities returns the capacities of compute nodes, by the uuids of their root providers. One
+// that Placement does not know has nothing. Cost: for each a GET, and two for each provider of its
+// tree.
 //
 // Errors: [ErrCapacityUnknown].
 func (c *Client) Capacities(ctx context.Context, roots []string) ([]Capacity, error) {

@@ -32,8 +32,8 @@ type AggregateOptions struct {
 	ForbiddenMembers []string
 }
 
-// MemberPrefixes are those of extra specs that the scheduler compares with the metadata of
-// aggregates.
+// MemberPrefixes returns the prefixes of extra specs that the scheduler compares with the metadata
+// of aggregates.
 func (o AggregateOptions) MemberPrefixes() []string {
 	return slices.Concat(o.RequiredMembers, o.ForbiddenMembers)
 }
@@ -62,8 +62,8 @@ type Destination struct {
 	NoneOf []string
 }
 
-// DestinationOf is that of a server of a project, in a zone if one was asked for, that requires
-// some traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and
+// DestinationOf returns the destination of a server of a project, in a zone if one was asked for,
+// that requires some traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and
 // isolate_aggregates; and by its extra specs, see addMembers. aggregates are all there are, and
 // zone is that of hosts which no aggregate gives one.
 //

@@ -90,7 +90,7 @@ func New(o Options) (*Quotas, error) {
 // Defaults are the limits of projects that have none of their own.
 func (q *Quotas) Defaults() apidb.QuotaSet { return maps.Clone(q.o.Defaults) }
 
-// Limits are those of a project.
+// Limits returns the limits of a project.
 func (q *Quotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, error) {
 	own, err := q.o.Store.Quotas(ctx, project)
 	if err != nil {

@@ -44,7 +44,7 @@ type providerSummary struct {
 	Parent string   `json:"parent_provider_uuid"`
 }
 
-// Candidates are those of an answer to the request that are as it has them, in Placement's order;
+// Candidates returns the candidates of an answer that match the request, in Placement's order;
 // where guests should be near a device, all that are near come first. It changes the answer: the
 // candidates are in its list.
 func (r *Request) Candidates(answer *Answer) []Candidate {

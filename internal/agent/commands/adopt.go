@@ -30,7 +30,7 @@ import (
 type AdoptOptions struct {
 	// Node is the name of the compute node; "": that of the host.
 	Node string
-	// UUID is that of the resource provider to take over; "": the host's own.
+	// UUID is the UUID of the resource provider to take over; "": the host's own.
 	UUID string
 	// Rename gives the provider, and those below it that are named after it, the name of the node.
 	Rename bool

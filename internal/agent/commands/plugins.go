@@ -53,7 +53,7 @@ func DeviceLister(cfg *config.Config, driver string) (spec pluginhost.Spec, args
 
 // Trial is a plugin that is started without an agent, for its author.
 type Trial struct {
-	// Path is that of the executable, FormerPath that of its last release, or "".
+	// Path is the path of the executable, FormerPath that of its last release, or "".
 	Path, FormerPath string
 	// Config and FormerConfig are files for [config.ReadDriverFile], or "". The tree of
 	// FormerConfig needs a reshape to that of Config.

@@ -89,7 +89,7 @@ type Consumer struct {
 	Guest string `json:"guest_name,omitempty"`
 	// GuestOf is the node of a guest of this host's other nodes.
 	GuestOf string `json:"guest_of,omitempty"`
-	// Type is that of a consumer that is no guest, such as MIGRATION, if Placement has types.
+	// Type is the type of a consumer that is no guest, such as MIGRATION, if Placement has types.
 	Type string `json:"consumer_type,omitempty"`
 	// Resources are the amounts, by class.
 	Resources providertree.Resources `json:"resources,omitempty"`

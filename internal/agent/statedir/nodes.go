@@ -23,7 +23,7 @@ type Node struct {
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
 	Driver string `json:"driver"`
-	// State is that of the report, "orphaned" if no driver reports the node any more, "" if no
+	// State is the state in the report, "orphaned" if no driver reports the node any more, "" if no
 	// agent runs.
 	State string `json:"state,omitempty"`
 	// Since is when Placement first had it; zero: not yet.

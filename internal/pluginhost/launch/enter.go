@@ -27,7 +27,7 @@ type Kernel struct {
 	Seccomp bool
 }
 
-// OwnKernel is that of this machine.
+// OwnKernel returns the features of this machine's kernel.
 func OwnKernel() Kernel { return Kernel{Landlock: landlockABI(), Seccomp: hasSeccomp()} }
 
 // String is what a sandbox here is made of, such as "landlock 6, seccomp".

@@ -54,7 +54,7 @@ type Pass struct {
 	Nodes []NodePass
 	// Health is the problem that the driver reports, or "".
 	Health string
-	// Warnings are those of the driver after the pass, by name.
+	// Warnings are the warnings of the driver after the pass, by name.
 	Warnings []plugins.Warning
 	// Removed lists nodes of the previous pass that the driver no longer lists. An agent does not
 	// delete them in Placement.
@@ -69,7 +69,7 @@ type NodePass struct {
 	UUID string
 	// Tree is what Placement would have after the pass; unchanged if there is a Problem.
 	Tree *providertree.Tree
-	// ProductNames are those of the providers of Tree, by name.
+	// ProductNames are the product names of the providers of Tree, by name.
 	ProductNames map[string]string
 	// Changes describe what the pass changed, a line each.
 	Changes []string

@@ -22,7 +22,7 @@ import (
 
 // Address is where a database is: a file, or servers that several processes share.
 type Address struct {
-	// Dialect is that of the database's engine.
+	// Dialect is the SQL dialect of the database's engine.
 	Dialect *Dialect
 	// Path is the file; "" for a database of servers.
 	Path string

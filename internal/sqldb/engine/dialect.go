@@ -29,7 +29,7 @@ type Dialect struct {
 	// form 2006-01-02 15:04:05[.000000], TimeArg what is written to one.
 	TimeColumn func(column string) string
 	TimeArg    func(t time.Time) any
-	// TimeResolution is that of these columns.
+	// TimeResolution is the resolution of these columns.
 	TimeResolution time.Duration
 	// MaxParams is how many parameters a statement can have.
 	MaxParams int

@@ -49,7 +49,7 @@ type Failure struct {
 	Key string
 	// More are further problems of the configuration.
 	More []KeyProblem
-	// UUID is that of the instance, of KindInstanceNotFound and KindInstanceFault.
+	// UUID is the UUID of the instance, of KindInstanceNotFound and KindInstanceFault.
 	UUID string
 	// Violations and Hint belong to KindReshapeFailed.
 	Violations []Violation

@@ -30,13 +30,13 @@ const (
 	// info, warn, error).
 	LogLevelKey = "COMPUTE_DRIVER_LOG_LEVEL"
 
-	// TimeFormat is that of a log line's timestamp.
+	// TimeFormat is the format of a log line's timestamp.
 	TimeFormat = "2006-01-02T15:04:05.000000Z07:00"
 	// MessageField is the key of a log line's message.
 	MessageField = "@message"
-	// LevelField is that of its level.
+	// LevelField is the field of its level.
 	LevelField = "@level"
-	// TimeField is that of its timestamp.
+	// TimeField is the field of its timestamp.
 	TimeField = "@timestamp"
 )
 

@@ -26,7 +26,7 @@ type Watch struct {
 	Every time.Duration
 	// Out gets the output. On a terminal it must not sanitize.
 	Out io.Writer
-	// Size is that of the terminal; nil: Out is not one. Colors allows colours there.
+	// Size returns the size of the terminal; nil: Out is not one. Colors allows colours there.
 	Size   func() (width, height int)
 	Colors bool
 	// Resized wakes up a terminal when its size has changed; it may be nil.

@@ -54,7 +54,7 @@ type Provider struct {
 type Request struct {
 	// Instance is what was asked for; its allocations are what Placement granted.
 	Instance plugins.InstanceSpec
-	// Providers are those of the tree, by uuid.
+	// Providers are the providers of the tree, by uuid.
 	Providers map[string]Provider
 	Machine   machine.Machine
 	// Shared are the processors that VCPUs run on, Dedicated those that PCPUs are made of. Nil

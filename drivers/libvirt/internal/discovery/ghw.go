@@ -231,7 +231,7 @@ func fromGHW(d *ghw.PCIDevice) (machine.Device, error) {
 type Processor struct {
 	Package       int
 	Vendor, Model string
-	// Flags are those of /proc/cpuinfo, sorted.
+	// Flags are the flags in /proc/cpuinfo, sorted.
 	Flags []string
 }
 
@@ -262,7 +262,7 @@ func Processors(dir string) ([]Processor, error) {
 type Cache struct {
 	Level   int
 	SizeKiB uint64
-	// CPUs are those of one NUMA cell that share it.
+	// CPUs are the CPUs of one NUMA cell that share it.
 	CPUs []int
 }
 

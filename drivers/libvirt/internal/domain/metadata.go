@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Namespace is that of the mark in a domain's metadata which says that the agent made it.
+// Namespace is the namespace of the mark in a domain's metadata which says that the agent made it.
 const Namespace = "https://github.com/compute-agent/compute-agent/xmlns/instance/1.0"
 
 // readMetadata reads what Nova and the agent wrote between <metadata> and its end.

@@ -27,7 +27,7 @@ type Spec struct {
 	// specs and the properties of its image ask for.
 	Instance plugins.InstanceSpec
 	Hardware extraspecs.Hardware
-	// Traits are those of the host about what guests can have: false for what they cannot, none
+	// Traits are the host's traits about what guests can have: false for what they cannot, none
 	// where it is not known.
 	Traits map[string]bool
 	// Decision is which hardware it gets.

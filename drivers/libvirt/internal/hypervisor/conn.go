@@ -19,9 +19,9 @@ type Conn interface {
 	// Hostname is the machine's name as libvirt resolves it.
 	Hostname() (string, error)
 	NodeInfo() (NodeInfo, error)
-	// Versions are those of the daemon and of the hypervisor that it runs guests with, as libvirt
-	// writes them: 9.1.2 is 9001002; the latter 0 if there is none, such as a daemon without
-	// emulators.
+	// Versions returns the versions of the daemon and of the hypervisor that it runs guests with,
+	// as libvirt writes them: 9.1.2 is 9001002; the latter is 0 if there is none, such as with a
+	// daemon without emulators.
 	Versions() (daemon, hypervisor uint64, err error)
 	// CPUMap reports for each host CPU, by its number, whether it is online.
 	CPUMap() ([]bool, error)
@@ -120,7 +120,7 @@ type NodeInfo struct {
 // Emulator says which domains [Conn.DomainCapabilities] are for. Empty fields stand for libvirt's
 // choice.
 type Emulator struct {
-	// Path is that of the program.
+	// Path is the path of the program.
 	Path string
 	// Arch is the guest's: x86_64; Machine the kind of board: q35; Virt is kvm or qemu.
 	Arch, Machine, Virt string
@@ -175,7 +175,7 @@ type Request struct {
 // Open opens a connection. It blocks for as long as the daemon does not answer.
 type Open func(Request) (Conn, error)
 
-// State is that of a domain, with libvirt's numbers (virDomainState).
+// State is the state of a domain, with libvirt's numbers (virDomainState).
 type State int
 
 // The states of domains.

@@ -49,7 +49,7 @@ type Setup struct {
 	// of every domain again, since no event reports in time that one was removed and recreated.
 	// Calls never overlap.
 	Look func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
-	// Power is that of the CPUs that are switched; nil: none are.
+	// Power is the power management of the CPUs that are switched; nil: none are.
 	Power *PowerSetup
 	// Read is the connection for lists.
 	Read *hypervisor.Link

@@ -68,7 +68,7 @@ func (d directory) claimed() (bool, error) {
 }
 
 // release takes the claim of a node back, and removes the directory if that was the last one. What
-// a node used without a claim, as guests of before there were claims, is its own.
+// a node used without a claim, as guests older than claims did, is its own.
 func (d directory) release(node string, used bool) error {
 	if !d.exists() {
 		return nil

@@ -116,8 +116,8 @@ type Host struct {
 	// it instead of the root.
 	DiskGB     int64
 	SharedDisk bool
-	// Traits are those of the root, of OwnedTraits: those that the driver may give it, which are
-	// removed where they are not wanted.
+	// Traits are the traits of the root. They are among OwnedTraits, those that the driver may set:
+	// the others of these are removed.
 	Traits, OwnedTraits []string
 }
 

@@ -80,7 +80,7 @@ type Device struct {
 type MdevParent struct {
 	// Name is libvirt's name of the device: pci_0000_82_00_0, mtty_mtty.
 	Name string
-	// Address is that of a PCI device, nil for others.
+	// Address is the address of a PCI device, nil for others.
 	Address *Address
 	Cell    int
 	Types   []MdevType

@@ -36,7 +36,7 @@ type PCIProvider struct {
 	// Suffix follows the node's name and an underscore in the provider's name: 0000:06:00.0, in
 	// capitals.
 	Suffix string
-	// Address is that of the plain device or physical function that the provider stands for.
+	// Address is the address of the plain device or physical function that the provider stands for.
 	Address machine.Address
 	// Cell is where it is plugged in, or [machine.NoCell].
 	Cell int
