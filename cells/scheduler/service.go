@@ -286,3 +286,108 @@ func (s *serverLocks) tryLock(uuid string) (free func(), wait <-chan struct{}) {
 		close(done)
 	}, nil
 }
+
+// The mirror of host aggregates in Placement, see [placementcalls.Mirror]. A change is written at
+// once by the process that was asked for it, and what is left of it after an outage by the rounds
+// of the process that schedules.
+
+// mirrorWait is how long a request that changes an aggregate waits for Placement at most.
+const mirrorWait = 5 * time.Second
+
+// MirrorHost writes the aggregates of a host to Placement, if it can be done at once; if not, the
+// log says so, and a round of [Scheduler.Run] does it. It costs two requests for each node of the
+// host.
+func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
+	// the change is made: a client that goes does not undo it
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mirrorWait)
+	defer cancel()
+	nodes, err := s.opts.Store.Nodes(ctx)
+	for _, node := range nodes {
+		if node.Host == host {
+			err = errors.Join(err, s.mirror.Node(ctx, node))
+		}
+	}
+	if err != nil {
+		s.opts.Logger.Warn().Err(err).Str("host", host).
+			Msg("Could not write the aggregates of a host to Placement. Servers may be refused there until the next " +
+				"round writes them.")
+	}
+}
+
+// Capacities returns the capacities of compute nodes: see [placementcalls.Client.Capacities].
+func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]placementcalls.Capacity, error) {
+	return s.opts.Placement.Capacities(ctx, roots)
+}
+
+// mirrorAndLog does one round, and logs the first failure in a row.
+func (s *Scheduler) mirrorAndLog(ctx context.Context) {
+	switch err := s.mirror.Round(ctx); {
+	case ctx.Err() != nil:
+	case err == nil && s.mirrorFails.Swap(false):
+		s.opts.Logger.Info().Msg("The host aggregates are in Placement again as they should be.")
+	case err != nil && !s.mirrorFails.Swap(true):
+		s.opts.Logger.Warn().Err(err).
+			Msg("Could not compare the host aggregates with those in Placement. Servers may be refused where they " +
+				"should fit. Retrying.")
+	}
+}
+
+// Observer receives what a Scheduler does, for metrics. Its methods are called concurrently, and
+// must not block.
+type Observer interface {
+	// Built is called for each attempt to build a server that came to an end, and for each that did
+	// not.
+	Built(Outcome)
+	// Corrected is called whenever the reconciler finished something that was left half done.
+	Corrected(Correction)
+}
+
+// Outcome is how an attempt to build a server ended.
+type Outcome string
+
+// The outcomes. A server has any number of PutOff, and one of the others.
+const (
+	Placed    Outcome = "placed"    // in a cell, for its host to make
+	Unplaced  Outcome = "unplaced"  // in error, in cell0: no host could take it, or the quota was exceeded meanwhile
+	Abandoned Outcome = "abandoned" // its owner deleted it meanwhile
+	PutOff    Outcome = "put_off"   // something could not be used; it stays in BUILD and is tried again
+)
+
+// Outcomes are all there are.
+func Outcomes() []Outcome { return []Outcome{Placed, Unplaced, Abandoned, PutOff} }
+
+// Correction is what the reconciler finished.
+type Correction string
+
+// The corrections.
+const (
+	ReleasedHidden Correction = "hidden_released" // the row of a server that was placed and not shown
+	// The row of a server that is placed elsewhere, or nowhere any more.
+	DiscardedHidden Correction = "hidden_discarded"
+	FreedDeleted    Correction = "unfreed"           // the allocations of a server that its cell deleted
+	ClearedClaim    Correction = "claim"             // a claim that no build leads to any more, with its allocations
+	CorrectedQueued Correction = "queued_for_delete" // a mapping that differed from the cell
+	Reclaimed       Correction = "reclaimed"         // a softly deleted server whose time was over
+)
+
+// Corrections are all there are.
+func Corrections() []Correction {
+	return []Correction{ReleasedHidden, DiscardedHidden, FreedDeleted, ClearedClaim, CorrectedQueued, Reclaimed}
+}
+
+// Scheduling reports whether this process is the one that schedules and reconciles.
+func (s *Scheduler) Scheduling() bool { return s.scheduling.Load() }
+
+func (s *Scheduler) built(o Outcome) {
+	if s.opts.Observer != nil {
+		s.opts.Observer.Built(o)
+	}
+}
+
+// corrected reports a successful correction to the observer.
+func (s *Scheduler) corrected(what Correction, err error) error {
+	if err == nil && s.opts.Observer != nil {
+		s.opts.Observer.Corrected(what)
+	}
+	return err
+}

@@ -173,3 +173,20 @@ func setHelp(c *cobra.Command) {
 	}
 	c.Long, c.Example, _ = strings.Cut(strings.TrimSuffix(text.String(), "\n"), "\n\nExamples:\n")
 }
+
+func newVersion() *cobra.Command {
+	var opts cli.Options
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.JSON() {
+				return cli.PrintJSON(cmd.OutOrStdout(), map[string]string{"version": version.Number(),
+					"go": version.Go()})
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "compute-agent %s (%s)\n", version.Number(), version.Go())
+			return err
+		},
+	}
+	opts.AddOutputFlag(cmd)
+	return cmd
+}

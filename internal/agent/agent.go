@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
@@ -259,4 +260,29 @@ func (a *Agent) logNotify(err error) {
 	if err != nil {
 		a.log.Warn().Err(err).Msg("Failed to report the agent's state to systemd.")
 	}
+}
+
+// Names of the services in spans.
+const (
+	TracedPlacement  = "placement"
+	TracedComputeAPI = "compute-api"
+	TracedCell       = "cell"
+	tracedAgent      = "compute-agent"
+)
+
+// StartTracing starts tracing of a service, this agent or another one, as [tracing] has it; nil if
+// that names no collector. Close it after the service, which delivers queued spans, for a limited
+// time.
+func StartTracing(
+	ctx context.Context, cfg *config.Config, service string, log zerolog.Logger,
+) (*tracing.Tracing, error) {
+	c := cfg.Tracing
+	spans, err := tracing.New(ctx, tracing.Config{
+		Endpoint: c.Endpoint, SampleRatio: c.SampleRatio,
+		TrustClients: c.TrustClients, Service: service, Host: cfg.Agent.Host, Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: tracing.endpoint: %w", config.ErrInvalid, err)
+	}
+	return spans, nil
 }

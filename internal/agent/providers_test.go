@@ -9,10 +9,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -78,4 +80,24 @@ func TestProviderConfigInvalidAtTheStart(t *testing.T) {
 	h.provide(-1, "CUSTOM_RACK_7")
 	cfg := testproc.Try(config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})).Or(t)
 	testproc.Try(agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()})).ErrorIs(t, config.ErrInvalid, "New: %v")
+}
+
+func TestUnknownStandardNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	got := agent.UnknownStandardNames([]string{"VCPUS", "VCPU", "CUSTOM_VCPUS", "ZZZ", "VCPUS"},
+		[]string{"HW_CPU_X86_AVX9", "CUSTOM_X", "COMPUTE_NODE", "XYZZY_PLUGH"})
+	want := []string{
+		"the resource class VCPUS is not in os-resource-classes 1.1.0, and a Placement without it rejects the " +
+			"provider's inventory; did you mean VCPU?",
+		"the resource class ZZZ is not in os-resource-classes 1.1.0, and a Placement without it rejects the " +
+			"provider's inventory; custom names begin with CUSTOM_",
+		"the trait HW_CPU_X86_AVX9 is not in os-traits 3.9.0, and it is omitted if Placement does not have it; did " +
+			"you mean HW_CPU_X86_AVX?",
+		"the trait XYZZY_PLUGH is not in os-traits 3.9.0, and it is omitted if Placement does not have it; custom " +
+			"names begin with CUSTOM_",
+	}
+	testproc.Same(t, cmp.Diff(want, got))
+	if got := agent.UnknownStandardNames(ledger.StandardClasses(), ledger.StandardTraits()); len(got) > 0 {
+		t.Errorf("standard names: %v", got)
+	}
 }

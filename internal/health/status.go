@@ -5,6 +5,7 @@ package health
 import (
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -77,4 +78,10 @@ func NewPlugin(s pluginhost.Status) Plugin {
 		p.Error = s.LastError
 	}
 	return p
+}
+
+// Cell is the state of this host's cell, as the agent sees it.
+type Cell struct {
+	URL string `json:"url"`
+	worker.Status
 }

@@ -312,3 +312,82 @@ func ClientAddress(r *http.Request) string {
 	}
 	return Shortened(r.RemoteAddr) // a unix socket has none
 }
+
+// Observer gets what a service does, for metrics. Its method is called in the goroutine of the
+// request, by many at the same time, and must not block.
+type Observer interface {
+	// Answered is called once for each request, after its answer was written.
+	Answered(Answer)
+}
+
+// Answer is one request that was answered. Route, Method and Code are out of small fixed sets,
+// whatever clients send.
+type Answer struct {
+	// Route is the path as the API describes it, such as "/resource_providers/{uuid}"; "" for a
+	// path that the API does not have, or a request that was refused before its path was read.
+	Route string
+	// Method is the HTTP method, OtherMethod for one that HTTP does not define.
+	Method string
+	Status int
+	// Code is the error code of a failure, also where the client's microversion does not show it;
+	// "" for a success.
+	Code     string
+	Duration time.Duration
+	// Received and Sent are the sizes of the bodies, as far as they were read and written, in
+	// bytes.
+	Received, Sent int
+}
+
+// OtherMethod is what an Answer gives in place of methods that HTTP does not define.
+const OtherMethod = "other"
+
+func (x *Exchange) observe(took time.Duration) {
+	if x.service.Observer == nil {
+		return
+	}
+	a := Answer{Route: x.Route, Method: knownMethod(x.R.Method), Status: x.Status, Duration: took,
+		Received: x.received, Sent: x.sent}
+	if x.err != nil {
+		a.Code = x.err.Code
+	}
+	x.service.Observer.Answered(a)
+}
+
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return OtherMethod
+}
+
+// Trace begins the span of the request, which is then in its context; Authenticate calls it.
+// Clients that are not authenticated have none. Trusted is as [tracing.Arrival] has it.
+func (x *Exchange) Trace(trusted bool) {
+	if x.service.Tracing == nil {
+		return
+	}
+	ctx, span := x.service.Tracing.Server(x.R.Context(), tracing.Arrival{
+		Header: x.R.Header, Began: x.started, RequestID: x.ID, GlobalRequestID: GlobalRequestID(x.R), Trusted: trusted,
+	})
+	x.span, x.R = span, x.R.WithContext(ctx)
+}
+
+// Traced reports whether the request has a span that is recorded.
+func (x *Exchange) Traced() bool { return x.span.Recorded() }
+
+// endSpan ends the span of the request after its answer.
+func (x *Exchange) endSpan(ended time.Time) {
+	if x.span.Recorded() {
+		x.span.Set(tracing.KeyProjectID, Shortened(x.Who.Project))
+		if x.Who.Host != nil {
+			x.span.Set(tracing.KeyHost, Shortened(x.Who.Host.Name))
+		}
+	}
+	code := ""
+	if x.err != nil {
+		code = x.err.Code
+	}
+	x.span.EndAnswer(knownMethod(x.R.Method), x.Route, x.Status, code, ended)
+}

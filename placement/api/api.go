@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"hash/maphash"
 	"net/http"
@@ -247,4 +248,41 @@ func (p probe) Handle() error {
 	p.W.Header()["Content-Type"] = headerText
 	p.Send(http.StatusOK, []byte("ok\n"))
 	return nil
+}
+
+// Observer receives the events of the API, for metrics.
+type Observer interface {
+	osapi.Observer
+	// Searched is called once for each search for allocation candidates, as Answered for each
+	// request.
+	Searched(Search)
+	// ReadStale is called for each read that was answered from a state of an age.
+	ReadStale(age time.Duration)
+	// HostLimited is called for each write of a host that is refused with 429.
+	HostLimited()
+}
+
+// Search is one search for allocation candidates.
+type Search struct {
+	// Candidates is how many were returned.
+	Candidates int
+	// Steps is the number of assignments that the search tried.
+	Steps int
+}
+
+// Load returns the current load of the API.
+func (a *API) Load() osapi.Load { return a.service.Load() }
+
+// versionDocument is the body of GET /. It is the same in every version.
+var versionDocument = func() []byte {
+	b, err := json.Marshal(wire.VersionDocument())
+	if err != nil {
+		panic(err) // it has only strings
+	}
+	return b
+}()
+
+// showVersions is GET /, which needs no authentication.
+func showVersions(x *exchange) error {
+	return x.json(http.StatusOK, versionDocument, time.Time{})
 }

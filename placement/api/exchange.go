@@ -7,7 +7,12 @@ import (
 	"html"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -119,4 +124,59 @@ func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 				item.Status, item.Title, html.EscapeString(item.Detail))
 	}
 	return headerText[0], fmt.Appendf(x.Buffer(), "%d %s\n\n%s\n", item.Status, item.Title, item.Detail)
+}
+
+// staleness logs when answers begin to be stale, and when they are current again.
+type staleness struct {
+	log      zerolog.Logger
+	observer Observer
+	now      atomic.Bool
+}
+
+// read is the state for an answer to a request that changes nothing. Without the database it may be
+// stale, which a header of the answer says.
+func (x *exchange) read() (*ledger.Snapshot, error) {
+	if x.judged != nil {
+		return x.judged, nil
+	}
+	s, age, err := x.api.ledger.Read(x.R.Context())
+	if err != nil {
+		return nil, err
+	}
+	stale := &x.api.stale
+	if age == 0 {
+		if stale.now.Load() && stale.now.CompareAndSwap(true, false) {
+			stale.log.Info().Msg("The database answers again. Reads show its newest state.")
+		}
+		return s, nil
+	}
+	if stale.now.CompareAndSwap(false, true) {
+		stale.log.Warn().
+			Msg("The database cannot be asked for its version, so reads are answered from the state in memory, with " +
+				"the header " + wire.HeaderStale +
+				", until that is as old as [placement] stale_reads allows. Writes are refused. The log says why the " +
+				"database cannot be used.")
+	}
+	if stale.observer != nil {
+		stale.observer.ReadStale(age)
+	}
+	x.W.Header()[wire.HeaderStale] = []string{strconv.FormatInt(int64((age+time.Second-1)/time.Second), 10)}
+	return s, nil
+}
+
+// extensions are the extensions that the client gets, which the answer's header lists: those that
+// it requests, from wire.RequestedExtensions on, and those that the operator grants to all.
+func (x *exchange) extensions() (e wire.ExtensionSet) {
+	h := x.W.Header()
+	if values := x.R.Header[wire.HeaderExtensions]; len(values) > 0 && x.v.Has(wire.RequestedExtensions) {
+		e = wire.ReadExtensions(values)
+		h["Vary"] = append(h["Vary"], strings.ToLower(wire.HeaderExtensions))
+	}
+	if x.v.Has(wire.GranularGroups) {
+		e |= x.api.granted
+	}
+	if e != 0 {
+		h[wire.HeaderExtensions] = []string{e.String()}
+	}
+	return e
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -71,4 +72,17 @@ func (p *ResourceProvider) uuids(all []string) []string {
 		all = append(all, p.Root)
 	}
 	return all
+}
+
+// reader reads the bodies of requests; the methods beside it read what several bodies have.
+type reader struct{ *jsonkit.Reader }
+
+func newReader(body []byte) *reader { return &reader{jsonkit.NewReader(body)} }
+
+// finish makes sure that the body ends where what was read of it does.
+func (r *reader) finish(err error) error {
+	if err == nil {
+		err = r.End()
+	}
+	return err
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
@@ -295,3 +296,16 @@ func (s *State) Assign(root, driver string) error {
 func (r Record) Owner(root string) string {
 	return cmp.Or(r.Given[root], r.Nodes[root].Driver)
 }
+
+// Error is a refusal: the agent might report as another host, or to another Placement. Nothing was
+// written. It is a [reportclient.ErrIdentity], as is what Placement itself holds against an
+// identity.
+type Error struct {
+	// Problem says what was found where, Hint names the ways out.
+	Problem, Hint string
+}
+
+func (e *Error) Error() string { return e.Problem + "; what to do: " + e.Hint }
+
+// Unwrap makes it a [reportclient.ErrIdentity].
+func (e *Error) Unwrap() error { return reportclient.ErrIdentity }

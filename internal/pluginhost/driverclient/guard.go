@@ -3,6 +3,8 @@
 package driverclient
 
 import (
+	"errors"
+	"fmt"
 	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -61,4 +63,79 @@ func checkInfo(info *driverv1.InfoResponse) error {
 		}
 	}
 	return d.err()
+}
+
+// checkInstances converts the response of Instances to a list, or rejects it: a missing instance
+// counts as removed, so one invalid entry makes the whole list invalid.
+//
+// Cost: O(instances).
+func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
+	if n := len(msgs); n > protocol.MaxInstances {
+		return nil, fmt.Errorf("%d instances, at most %d are allowed", n, protocol.MaxInstances)
+	}
+	d := &defects{}
+	out := make([]plugins.Instance, 0, len(msgs))
+	seen := make(map[string]int, len(msgs))
+	for i, m := range msgs {
+		is := toInstance(d, fmt.Sprintf("instance %d (uuid %q, name %q): ",
+			i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)), m)
+		if first, twice := seen[is.UUID]; twice && is.UUID != "" {
+			d.add("instances %d and %d are both %s: list each instance once", first, i, is.UUID)
+		}
+		if d.full() {
+			break
+		}
+		seen[is.UUID] = i
+		out = append(out, is)
+	}
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// checkInstance converts the response of a call for one instance.
+func checkInstance(requested string, m *driverv1.Instance) (plugins.Instance, error) {
+	if m == nil {
+		return plugins.Instance{}, errors.New("it has no instance")
+	}
+	d := &defects{}
+	is := toInstance(d, "instance: ", m)
+	if is.UUID != "" && is.UUID != requested {
+		d.add("it has instance %s, the request was for %s: an instance has the uuid that the agent gives it",
+			is.UUID, requested)
+	}
+	if err := d.err(); err != nil {
+		return plugins.Instance{}, err
+	}
+	return is, nil
+}
+
+// toInstance converts one instance, and adds what is wrong with it to the defects. Names are only
+// shown, so they are made printable.
+func toInstance(d *defects, which string, m *driverv1.Instance) plugins.Instance {
+	uuid, err := providertree.CanonicalUUID(m.GetUuid())
+	if err != nil {
+		d.add("%sits uuid %q is invalid: use the one that Spawn was given", which, clipped(m.GetUuid()))
+	}
+	if err := protocol.CheckPower(m.GetPowerState()); err != nil {
+		d.add("%s%v", which, err)
+	}
+	return plugins.Instance{
+		UUID: uuid, Name: printable(m.GetName(), protocol.MaxName), Power: plugins.PowerState(m.GetPowerState()),
+		HypervisorName: printable(m.GetHypervisorName(), protocol.MaxName),
+	}
+}
+
+// changedInstance returns the instance of an event: all instances of the node if the uuid is
+// invalid, all of all nodes if the node's name is invalid.
+func changedInstance(event *driverv1.InstanceEvent) (node, uuid string) {
+	if node = eventNode(event.GetNode()); node == "" {
+		return "", ""
+	}
+	uuid, err := providertree.CanonicalUUID(event.GetUuid())
+	if err != nil {
+		return node, ""
+	}
+	return node, uuid
 }

@@ -2,7 +2,11 @@
 
 package protocol
 
-import "regexp"
+import (
+	"context"
+	"regexp"
+	"time"
+)
 
 // RequestIDKey is the key of a call's metadata with the id of the request of a client that the call
 // serves, such as "req-8b7f…". Calls that no request caused do not have it.
@@ -20,3 +24,19 @@ var requestIDForm = regexp.MustCompile(`^req-[0-9a-f-]{1,60}$`)
 
 // IsRequestID reports whether a text is the id of a request.
 func IsRequestID(text string) bool { return requestIDForm.MatchString(text) }
+
+// DeadlineSkew is how much earlier than this process a server can report that the deadline of a
+// call has passed. gRPC's C core, which most languages other than Go use, counts it in whole
+// milliseconds, from a time that it takes before it reads the request: usually less than one
+// millisecond earlier, and more on a busy machine.
+const DeadlineSkew = 50 * time.Millisecond
+
+// Expired reports whether the deadline of a call has passed, given that the server reports so: it
+// can be early by [DeadlineSkew], and ctx can notice it a moment later.
+func Expired(ctx context.Context) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	deadline, has := ctx.Deadline()
+	return has && time.Until(deadline) <= DeadlineSkew
+}

@@ -10,6 +10,8 @@
 // It does no I/O and knows nothing of provider trees.
 package machine
 
+import "fmt"
+
 // Machine is one host. Lists are in the order of their numbers or addresses, so that equal hosts
 // are equal values.
 type Machine struct {
@@ -108,3 +110,47 @@ type Mdev struct {
 	// Active ones are there; others are only defined, and take nothing.
 	Active bool
 }
+
+// Discrepancy is something about the host, or about how the configuration fits it, that does not
+// stop the driver but that the operator should know: a fact and its consequence.
+type Discrepancy struct {
+	// Key names the discrepancy and stays the same while it holds: cpu-isolated, pci-unused-2.
+	Key  string
+	Text string
+}
+
+// Discrepancyf makes a discrepancy.
+func Discrepancyf(key, format string, args ...any) Discrepancy {
+	return Discrepancy{Key: key, Text: fmt.Sprintf(format, args...)}
+}
+
+// Namespace is a part of the persistent memory.
+type Namespace struct {
+	// Name is the kernel's (namespace0.0), Label the operator's, which ndctl calls the name, "" if
+	// it has none.
+	Name, Label string
+	Mode        Mode
+	// Bytes is its size, with what the kernel keeps for itself.
+	Bytes uint64
+	// Cell is the NUMA cell of its region, or [machine.NoCell].
+	Cell int
+	// Device is its character device (/dev/dax0.0), "" in other modes and while it is disabled.
+	Device string
+	// Driver is the driver of that device: device_dax serves it to programs, kmem makes normal
+	// memory of it; "" if it has no driver.
+	Driver string
+}
+
+// Mode is the kernel's word for how a namespace is used.
+type Mode string
+
+// The modes.
+const (
+	ModeRaw    Mode = "raw"
+	ModeSafe   Mode = "safe"   // ndctl calls it sector
+	ModeMemory Mode = "memory" // ndctl calls it fsdax
+	ModeDAX    Mode = "dax"    // ndctl calls it devdax
+)
+
+// MaxPMEMLabel is the longest label of a namespace, in bytes.
+const MaxPMEMLabel = 63
