@@ -110,6 +110,9 @@ type Timings struct {
 	BackoffMin, BackoffMax time.Duration
 }
 
+// maxDoublings is how often the wait after failures doubles at most, also below its bound.
+const maxDoublings = 16
+
 // Wait is the time until the next pass after so many failures in a row: the interval, or the
 // back-off. The jitter of either comes from a random number, 0 <= random < 1.
 func (t Timings) Wait(failures int, random float64) time.Duration {
@@ -117,7 +120,7 @@ func (t Timings) Wait(failures int, random float64) time.Duration {
 		return t.Interval + time.Duration(random*float64(t.Interval)/20)
 	}
 	most := max(min(t.BackoffMax, t.Interval), t.BackoffMin)
-	return wait.Backoff{Min: t.BackoffMin, Max: most, Jitter: 0.5}.Delay(failures, random)
+	return wait.Backoff{Min: t.BackoffMin, Max: most, Jitter: 0.5}.Delay(min(failures, maxDoublings+1), random)
 }
 
 // FatalError ends the agent at start-up: continuing would do harm, and waiting would not help.

@@ -112,7 +112,7 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 	return nil
 }
 
-// resolved is the text for the outcome of a comparison.
+// resolved has the log message for each outcome of resolving a reshape.
 var resolved = map[reportclient.ReshapeOutcome]string{
 	reportclient.ReshapeHappened: "Resolved a reshape whose answer was lost: it happened.",
 	reportclient.ReshapeRefused: "Resolved a reshape whose answer was lost: it did not happen. It is computed " +

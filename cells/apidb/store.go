@@ -380,7 +380,7 @@ type Store interface {
 	ConsoleToken(ctx context.Context, token string) (instance string, err error)
 
 	// Enrolments returns the enrolments of all hosts, by name; Enrolment returns one, without a
-	// state if the host has none; EnrolmentOfToken returns the one whose token has an ID.
+	// state if the host has none; EnrolmentOfToken returns the one whose token has the ID.
 	// [ErrNotFound].
 	Enrolments(ctx context.Context) ([]Enrolment, error)
 	Enrolment(ctx context.Context, host string) (Enrolment, error)

@@ -112,7 +112,7 @@ func writeMigrations(ctx context.Context, tx *writing, r *stored) error {
 	return nil
 }
 
-// changeMigrating is changeOne of a record with its migrations.
+// changeMigrating is changeRead of a row with its migrations.
 func (d *DB) changeMigrating(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
 	transition func(*stored) (bool, error),

@@ -83,7 +83,7 @@ type Store interface {
 }
 
 // ServerStore has the servers of a cell and what clients asked for them. The methods that change a
-// server run the method of the same name of [serverstate.Record].
+// server, but for Insert and Discard, run the method of the same name of [serverstate.Record].
 type ServerStore interface {
 	// Servers returns a page of servers, without hidden ones: as many as fit into MaxAnswer, and at
 	// least one. The cost of a page that is sorted by created_at is O(limit).

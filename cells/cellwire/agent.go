@@ -14,11 +14,11 @@ type HostReport struct {
 	// on.
 	Nodes []ReportedNode `json:"nodes"`
 	// Starting says that the agent does not know all of its nodes yet, because drivers have not
-	// answered since its start: earlier nodes that are missing stay as they were reported last.
+	// answered since its start: nodes of earlier reports that are missing stay as they were.
 	// Cells without HostState.Turn refuse a report that has it.
 	Starting bool `json:"starting,omitempty"`
-	// Stopping says that this is the agent's last word for now: the service is down from here on,
-	// and no time has to pass.
+	// Stopping says that this is the agent's final report for now: the service is down from here
+	// on, and no time has to pass.
 	Stopping bool `json:"stopping,omitempty"`
 	// Process is the agent's, and Turn that of the last answer that it got; 0: it got none. Cells
 	// without HostState.Turn refuse a report that has any.

@@ -98,7 +98,7 @@ type Usage struct {
 	RAM       int64 `json:"ram"` // MiB
 }
 
-// Service is a service of a host, by its last word.
+// Service is a service of a host, as it was reported last.
 type Service struct {
 	UUID           string     `json:"uuid"`
 	ID             int64      `json:"id"`

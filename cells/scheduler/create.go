@@ -29,7 +29,7 @@ const maxID = 255
 
 // CreateRequest is what POST /servers asks for.
 type CreateRequest struct {
-	// RequestSpec is the template of each server's, without uuid and states.
+	// RequestSpec is the template for the specification of each server, without uuid and states.
 	apidb.RequestSpec
 	// Min and Max are how many: Max if the quota allows it, and not less than Min. 0 is 1, and Min.
 	Min, Max int64

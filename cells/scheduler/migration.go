@@ -142,8 +142,8 @@ func (s *Scheduler) migrationLoop(ctx context.Context) {
 }
 
 // dispatchMigrations gives each migration that is due to a worker, in all cells that are up: one
-// request to each. Older cells, which have none, are left out. It waits for free workers, and not
-// for the last ones to end.
+// request to each. Cells too old to know migrations are left out. It waits for free workers, and
+// not for the last ones to end.
 func (s *Scheduler) dispatchMigrations(ctx context.Context, w *workers) error {
 	cells, err := s.opts.Store.Cells(ctx)
 	if err != nil {

@@ -85,8 +85,8 @@ type reportExtent int
 
 const (
 	wholeReport    reportExtent = iota
-	withoutProcess              // a cell without turns and Starting
-	onlyNodes                   // one without abilities
+	withoutProcess              // for a cell that is older than turns and Starting
+	onlyNodes                   // for one that is older than abilities
 )
 
 // extentFor is how much of a report a cell takes, by its answer.
@@ -178,7 +178,7 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	}
 	for _, uuid := range state.Refused {
 		of := func(p cellwire.NodeProblem) bool { return p.UUID == uuid }
-		// a cell without problems
+		// The cell may be older than HostState.Problems.
 		if !slices.Contains(was.refused, uuid) && !slices.ContainsFunc(state.Problems, of) {
 			w.log.Error().Str("node", uuid).
 				Msg("The cell rejected the node because another host owns it. No server is scheduled to it " +

@@ -49,8 +49,8 @@ type Status struct {
 	Counts
 }
 
-// ProblemsOfNodes returns the problems of single nodes, SeveralAgents what the cell answers once if
-// several agents report as this host.
+// ProblemsOfNodes returns the problems of single nodes. SeveralAgents returns, once for all nodes,
+// what the cell answers if several agents report as this host.
 func (s Status) ProblemsOfNodes() []cellwire.NodeProblem {
 	return slices.DeleteFunc(slices.Clone(s.Problems), ofSeveralAgents)
 }

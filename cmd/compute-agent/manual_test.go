@@ -30,12 +30,15 @@ var manualDir = flag.String("manual", "",
 // TestManual: there are manual pages of all commands and of the configuration, and the shell
 // completion. No other package depends on the generator.
 func TestManual(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
 	dir, epoch := *manualDir, int64(0)
 	if dir == "" {
+		testproc.Parallel(t, testproc.Light)
 		dir = t.TempDir()
 	} else {
-		epoch = testproc.Try(strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)).Or(t)
+		var err error
+		if epoch, err = strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64); err != nil {
+			t.Fatal("SOURCE_DATE_EPOCH is the time of the commit, in seconds since 1970:", err)
+		}
 	}
 	check(t, writeManual(dir, time.Unix(epoch, 0).UTC()))
 	for _, c := range cli.AllCommands(newRoot()) {

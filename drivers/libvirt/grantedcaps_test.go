@@ -73,8 +73,8 @@ func TestSavedDomainCapabilities(t *testing.T) {
 	if err := saveDomainCapabilities(d.open, []string{"--file", file}); err == nil {
 		t.Error("saved without write access")
 	}
-	if err := saveDomainCapabilities(d.open, []string{"--file", filepath.Join(
-		t.TempDir(), "none", "f"), "x"}); err == nil || !strings.Contains(err.Error(), "usage:") {
+	invalid := []string{"--file", filepath.Join(t.TempDir(), "none", "f"), "x"}
+	if err := saveDomainCapabilities(d.open, invalid); err == nil || !strings.Contains(err.Error(), "usage:") {
 		t.Errorf("wrong arguments: %v", err)
 	}
 }

@@ -88,7 +88,7 @@ func (d *Driver) updateTree(
 	return moved, nil
 }
 
-// updateCopy is updateTree on a copy of the tree, which an error leaves half edited.
+// updateCopy is updateTree on tree, the copy that an error leaves half edited; before is the tree.
 func (d *Driver) updateCopy(
 	ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool,
 	allocations providertree.Allocations,

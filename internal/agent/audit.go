@@ -59,13 +59,13 @@ func (a *Agent) HealAllocations(ctx context.Context, r audit.HealRequest) (audit
 	return a.auditor().HealAllocations(ctx, r)
 }
 
-// AuditOffline is Audit without a running agent. It starts and stops the drivers. The state
-// directory is locked.
+// AuditOffline is Audit without a running agent. It starts and stops the drivers. The caller has
+// locked the state directory.
 func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.Request) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, r, (*Agent).Audit)
 }
 
-// HealAllocationsOffline is HealAllocations without a running agent.
+// HealAllocationsOffline is HealAllocations without a running agent, as AuditOffline.
 func HealAllocationsOffline(
 	ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.HealRequest,
 ) (audit.Report, error) {

@@ -85,7 +85,7 @@ func (a *Agent) assign(node statedir.Node, to string) error {
 	return nil
 }
 
-// GiveNodeOffline is GiveNode without a running agent. The state directory is locked.
+// GiveNodeOffline is GiveNode without a running agent. The caller has locked the state directory.
 func GiveNodeOffline(
 	_ context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest,
 ) (control.Gift, error) {

@@ -36,7 +36,8 @@ type MigrateOptions struct {
 
 // MigrateNodes plans, on a private copy of Placement's database, the nodes whose driver needs a
 // reshape, and makes one start-up pass over each unless it is a dry run. copied is the DSN of the
-// copy. The state directory is locked. out gets the outcomes, those of failed nodes included.
+// copy. The caller has locked the state directory. out gets the outcomes, those of failed nodes
+// included.
 func MigrateNodes(
 	ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions, copied string,
 	out *control.Migration,

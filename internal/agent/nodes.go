@@ -199,7 +199,8 @@ func (a *Agent) leaveNode(out control.Removal, dryRun bool) (control.Removal, er
 	return out, a.forgetNode(out.UUID)
 }
 
-// RemoveNodeOffline is RemoveNode without a running agent. The state directory is locked.
+// RemoveNodeOffline is RemoveNode without a running agent. The caller has locked the state
+// directory.
 func RemoveNodeOffline(
 	ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest,
 ) (control.Removal, error) {

@@ -92,7 +92,7 @@ func KnownHosts(ctx context.Context, cfg *config.Config) (hosts []string, err er
 // that do not answer are not logged: the command says so.
 func OnDeployment(cfg *config.Config, store apidb.Store, do func(*operator.Deployment) error) error {
 	gatherer := gather.New(gather.Options{
-		Client:  CellClients(cfg, zerolog.Nop()),
+		Client:  cellClients(cfg, zerolog.Nop()),
 		Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop(),
 	})
 	defer gatherer.CloseIdle()

@@ -71,7 +71,7 @@ func computeAPI(ctx context.Context, cfg *config.Config, of Process, log zerolog
 			ConsoleURL:         c.SerialConsoleBaseURL,
 			TokenTTL:           c.ConsoleTokenTTL,
 		},
-		CellClient: CellClients(cfg, log), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval,
+		CellClient: cellClients(cfg, log), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval,
 		CellDownTime: c.CellDownTime,
 		Placement:    placement.Config,
 		Quotas:       quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement,
@@ -89,8 +89,8 @@ func computeAPI(ctx context.Context, cfg *config.Config, of Process, log zerolog
 	}, nil
 }
 
-// CellClients returns a constructor of the compute API's client of a cell.
-func CellClients(cfg *config.Config, log zerolog.Logger) func(apidb.Cell) (*cellclient.Client, error) {
+// cellClients returns a constructor of the compute API's client of a cell.
+func cellClients(cfg *config.Config, log zerolog.Logger) func(apidb.Cell) (*cellclient.Client, error) {
 	credentials := access.CellsOf(cfg.ComputeAPI)
 	return func(c apidb.Cell) (*cellclient.Client, error) {
 		made, err := credentials.Cell(c.URL, log)

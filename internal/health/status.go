@@ -65,7 +65,7 @@ type Plugin struct {
 	pluginhost.Status
 	// Error is the current problem of the process; LastError stays after recovery.
 	Error string `json:"error,omitempty"`
-	// Usage is the usage of the process and its children; nil without a process.
+	// Usage is what the process and its children use; nil without a process.
 	Usage *pluginhost.Usage `json:"usage,omitempty"`
 }
 

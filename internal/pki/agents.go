@@ -103,8 +103,8 @@ type HostAgent struct {
 
 // AgentReport is what one request of an agent says.
 type AgentReport struct {
-	// Process is nil of an agent without tokens. Turn is that of the last answer that it got; 0: it
-	// got none.
+	// Process is nil for an agent that is older than tokens. Turn is that of the last answer that
+	// it got; 0: it got none.
 	Process *AgentProcess
 	Turn    int64
 	// Stopping says that it is the agent's last one.
@@ -124,7 +124,8 @@ func (ag *Agents) Index(token string) int {
 }
 
 // Add records a report. window is how long after its last report an agent still counts as one of
-// two. stops says whether the host stops: not if it is one of several, or an older one, that does.
+// two. stops says whether the host stops: not if the agent that stops is one of several, or was
+// followed by another one.
 func (ag *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops bool) {
 	if r.Process == nil {
 		return r.Stopping
@@ -227,8 +228,8 @@ func HasSeveral(until int64, at time.Time, window time.Duration) bool {
 	return until > now && until <= now+window.Microseconds()
 }
 
-// Live are the agents of which it is proven that others live, if there are any: not the earlier
-// ones.
+// Live returns the agents of which it is proven that others live beside them, without those that
+// ended before.
 func (ag *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
 	if !HasSeveral(ag.Until, at, window) {
 		return nil

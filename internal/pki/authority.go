@@ -119,7 +119,7 @@ func openAuthority(dir string, now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the CA in %s: %w", dir, err)
 	}
-	c, signer := pair.Leaf, pair.PrivateKey.(crypto.Signer) // X509KeyPair has no others
+	c, signer := pair.Leaf, pair.PrivateKey.(crypto.Signer) // X509KeyPair returns no other keys
 	if !c.IsCA || c.KeyUsage&x509.KeyUsageCertSign == 0 {
 		return nil, fmt.Errorf("%s is not the certificate of a CA", certificate.Path)
 	}

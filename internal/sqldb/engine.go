@@ -75,6 +75,9 @@ func Shown(name string) string { return engine.Shown(name) }
 // SetPasswordFile is the address with another password_file, if it has one.
 func SetPasswordFile(name, path string) string { return engine.SetPasswordFile(name, path) }
 
+// FileError is the error of an operation of the file system.
+func FileError(op, path string, err error) *Error { return engine.FileError(op, path, err) }
+
 // PathOf returns the path in a URL of the form sqlite:///PATH, from / on.
 func PathOf(dsn string) (string, error) { return engine.PathOf(dsn) }
 

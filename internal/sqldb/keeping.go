@@ -53,7 +53,7 @@ type keptStatement struct {
 
 func withKeptStatements(conn driver.Conn, most int) *keepingConn {
 	return &keepingConn{fileConn: conn.(fileConn), kept: map[string]*keptStatement{},
-		most: most} // the driver has all of it
+		most: most} // the driver implements fileConn
 }
 
 // isKept reports whether the statement of a text is kept.

@@ -46,7 +46,7 @@ func (w *watched) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	file := conn.(fileConn) // the driver has all of it
+	file := conn.(fileConn) // the driver implements fileConn
 	return withKeptStatements(watchedConn{file, w}, w.most), nil
 }
 

@@ -298,8 +298,8 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 			}
 			testproc.Check(t, os.Remove(filepath.Join(dir, "log")))
 			testproc.Check(t, os.Rename(moved, filepath.Join(dir, "log")))
-			for exchangeOnce(h, http.MethodPut, "/traits/CUSTOM_THIRD", "") >=
-				400 { // until it is written again
+			for exchangeOnce(h, http.MethodPut, "/traits/CUSTOM_THIRD", "") >= 400 {
+				// until it is written again
 			}
 			var names []string
 			for _, r := range records()[before:] {

@@ -116,7 +116,7 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 	for action, text := range actionRules {
 		texts[string(action)] = text
 	}
-	for action, text := range hostpolicy.Rules {
+	for action, text := range hostpolicy.DefaultRules() {
 		texts[string(action)] = text
 	}
 	switch defaults {
@@ -240,7 +240,7 @@ func (p Policy) current() *ruleSet {
 }
 
 func allows(rules *oslopolicy.Rules, action Action, who *osapi.Principal, project string) bool {
-	if _, forHosts := hostpolicy.Rules[hostpolicy.Action(action)]; forHosts != (who.Host != nil) {
+	if hostpolicy.IsAction(string(action)) != (who.Host != nil) {
 		return false
 	}
 	target := oslopolicy.Target{Project: who.Project, User: who.User}

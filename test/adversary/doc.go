@@ -15,7 +15,7 @@
 //
 // Attacks that need no service, or the whole of one, have their tests elsewhere:
 //
-//	reshapes that move without a reason  resourcetracker: TestGuardNamesEveryViolation
+//	reshapes that move without a reason  resourcetracker/reshape: TestGuardNamesEveryViolation
 //	reshapes against the list of guests  cmd/compute-agent: TestReshapeIsComparedWithTheGuests
 //	more than is admitted, by any call   placement/api: TestCapacityOfAHost
 //	random writes of a host              placement/api: TestRandomWritesOfAHost

@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 	"internal/osapi/oslopolicy": {},
 	"internal/pki":              {},
 	"internal/sqldb":            {},
-	"internal/sqldb/backup":     {"internal/sqldb/engine"},
+	"internal/sqldb/backup":     {},
 	"internal/sqldb/engine":     {},
 	"internal/tracing":          {},
 	"internal/lib":              {},

@@ -50,8 +50,7 @@ func SharePlacement(dir string) error {
 	}
 	go func() {
 		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}},
-				-1)
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}}, -1)
 			if n == 1 {
 				break
 			}

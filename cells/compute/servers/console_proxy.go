@@ -58,7 +58,7 @@ type ConsoleSessions struct {
 	mu      sync.Mutex
 	open    int
 	running sync.WaitGroup
-	stopped context.Context // ends all of them
+	stopped context.Context // ends all sessions
 	stop    context.CancelFunc
 }
 

@@ -37,7 +37,7 @@ type Config struct {
 	// Repair corrects what there is one right correction for: allocations of servers that are
 	// deleted in their cell, and of migrations that are over, are removed; what the API database
 	// says of a deletion becomes what the cell says; nodes that may be mapped are mapped. Each is
-	// looked at once more right before it is written.
+	// checked again right before it is written.
 	Repair bool
 	// DiscoverPatterns are as in [cellmappings.DiscoverOptions], for the nodes that Repair maps.
 	DiscoverPatterns []string

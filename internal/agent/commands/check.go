@@ -24,9 +24,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// ScratchDir creates a directory for sockets of drivers that a command starts. The caller removes
+// scratchDir creates a directory for sockets of drivers that a command starts. The caller removes
 // it. It is in /tmp if TMPDIR is too long for a socket's path.
-func ScratchDir() (string, error) {
+func scratchDir() (string, error) {
 	const longest = 40
 	parent := os.TempDir()
 	if len(parent) > longest {
@@ -71,7 +71,7 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 	if len(names) == 0 {
 		return checks, nil
 	}
-	dir, err := ScratchDir()
+	dir, err := scratchDir()
 	if err != nil {
 		return nil, err
 	}

@@ -4,10 +4,10 @@
 // do the same on its state directory and with its drivers.
 //
 //	command ──▶ Host ──┬─▶ control.Client ──▶ the running agent
-//	                   └─▶ agent.…Offline     with a locked state directory
+//	                   └─▶ agent.…Offline     with a locked state directory, but to list nodes
 //
-// [Adopt] and [Migrate] need an agent that does not run. [CheckDrivers], [Trial] and [DeviceLister]
-// start drivers beside it.
+// [Adopt] and [Migrate] need an agent that does not run. [CheckDrivers] starts drivers beside it;
+// [Trial] and [DeviceLister] say how one is started.
 //
 // [LoadRunning] reads the configuration of the running agent from its files as they are now.
 package commands

@@ -25,7 +25,8 @@ type giveBack struct {
 	plan   reportclient.Plan
 }
 
-// maxHeldNamed bounds how many consumers a refusal names.
+// maxHeldNamed bounds how many consumers a refusal names, as maxNamed of package access does for
+// servers.
 const maxHeldNamed = 10
 
 // planGiveBack works out what giving the node back takes. It writes nothing.

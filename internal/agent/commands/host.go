@@ -83,12 +83,13 @@ func requestWith[R, T any](ctx context.Context, h Host, timeout time.Duration, r
 	err := h.request(ctx, timeout,
 		func(ctx context.Context, c *control.Client) (err error) { out, err = online(c, ctx, r); return err },
 		func(ctx context.Context) (err error) {
+			log := h.Logger()
 			unlock, err := lockState(h.Config.Agent.StateDir)
 			if err != nil {
 				return err
 			}
 			defer unlock()
-			out, err = offline(ctx, h.Config, h.Logger(), r)
+			out, err = offline(ctx, h.Config, log, r)
 			return err
 		})
 	return out, err
@@ -192,7 +193,7 @@ func Requester() string {
 // their own.
 func (h Host) Plan(ctx context.Context, beside bool) (raw json.RawMessage, err error) {
 	if beside {
-		dir, scratchErr := ScratchDir()
+		dir, scratchErr := scratchDir()
 		if scratchErr != nil {
 			return nil, scratchErr
 		}

@@ -89,7 +89,7 @@ func (f file) validate() error {
 	return nil
 }
 
-// write writes a changed file atomically, and then updates s.file. s.mu is held.
+// write writes a changed file atomically, and then updates d.file. d.mu is held.
 func (d *Disabled) write(next file) error {
 	if next.equal(d.file) {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// For waits for d, and reports whether it waited to the end: false if ctx ended before.
+// For waits for d, and reports whether ctx goes on: false if it ended before, or at the same
+// moment.
 func For(ctx context.Context, d time.Duration) bool { return Until(ctx, d, nil) }
 
 // Until waits for d, or until there is something in wake; nil is For. It reports whether ctx goes

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Create writes a consistent copy of a database to a new SQLite file (mode 0600). A file that is
@@ -142,7 +141,7 @@ func Examine(ctx context.Context, name string, o sqldb.Options, f func(*sqldb.DB
 // steps of the schema, and is found to be whole.
 func withCopy(ctx context.Context, o sqldb.Options, file string, f func(*sqldb.DB) error) (err error) {
 	if _, err := os.Stat(file); err != nil {
-		return engine.FileError("reading", file, err)
+		return sqldb.FileError("reading", file, err)
 	}
 	dir, err := os.MkdirTemp("", "compute-agent-backup-")
 	if err != nil {
@@ -165,8 +164,13 @@ func withCopy(ctx context.Context, o sqldb.Options, file string, f func(*sqldb.D
 
 // nameFile has an error of the copy speak of the file that was copied.
 func nameFile(err error, part, file string) error {
-	real, missing := filepath.EvalSymlinks(part)
-	if e := new(sqldb.Error); missing == nil && errors.As(err, &e) && e.Database == real {
+	e := new(sqldb.Error)
+	if !errors.As(err, &e) {
+		return err
+	}
+	// The copy itself may be gone.
+	if dir, missing := filepath.EvalSymlinks(filepath.Dir(part)); missing == nil &&
+		e.Database == filepath.Join(dir, filepath.Base(part)) {
 		e.Database = file
 	}
 	return err

@@ -52,7 +52,7 @@ type conn struct {
 
 func newConn(raw driver.Conn, d *Dialect, rebind func(string) string, patience time.Duration) *conn {
 	return &conn{rawConn: raw.(rawConn), dialect: d,
-		rebind: rebind, most: max(answerTimeout, patience)} // both drivers have all of them
+		rebind: rebind, most: max(answerTimeout, patience)} // both drivers implement rawConn
 }
 
 func (c *conn) query(text string) string {

@@ -5,8 +5,9 @@
 // what is another's, nor fill the database.
 //
 //	request of a host ─▶ Request.Admit      may a host make this call? (Access, Action)
-//	        a read    ─▶ Request.MayRead    of the snapshot that the answer is made of
-//	        a list    ─▶ Request.MayList    does the query leave only what the host may read?
+//	                  ─▶ Request.Reclaim    providers of others give up the uuids of its nodes
+//	        a read    ─▶ Request.MayRead    of the snapshot that the answer is made of; a list too
+//	        a body    ─▶ Request.MayName    names nothing of others, before anything is looked up
 //	        a write   ─▶ Request.MayWrite   has the host writes left? (429)
 //	                  ─▶ Request.Guarded    the transaction, judged by what it touched
 //
@@ -21,6 +22,7 @@
 //     provider may shrink.
 //   - A host gives nothing to consumers without allocations, changes no aggregates and makes no
 //     provider share, unless the policy of the server allows these actions.
+//   - The host removes no traits, and removes or renames no classes.
 //   - The host reports at most a factor times what it reported when it came, or what an operator
 //     stated, of each resource class, and no new kinds of traits. The rest needs a person.
 //   - Writes, new names and providers, and what a provider and a tree have, are bounded.

@@ -3,6 +3,7 @@
 package hostpolicy
 
 import (
+	"maps"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -31,10 +32,19 @@ const (
 	ActionSharing Action = "placement:hosts:sharing"
 )
 
-// Rules are the default rules of the actions of hosts, in the language of policy files.
-var Rules = map[Action]string{
+// rules are the default rules of the actions of hosts, in the language of policy files.
+var rules = map[Action]string{
 	ActionTree: "role:host", ActionAllocations: "role:host",
 	ActionHeal: "!", ActionNames: "role:host", ActionAggregates: "!", ActionSharing: "!",
+}
+
+// DefaultRules returns the default rules of the actions of hosts, in the language of policy files.
+func DefaultRules() map[Action]string { return maps.Clone(rules) }
+
+// IsAction reports whether an action is one of hosts.
+func IsAction(action string) bool {
+	_, is := rules[Action(action)]
+	return is
 }
 
 // The paths of calls that have rules of their own for hosts.

@@ -48,7 +48,7 @@ func (r *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 // MayName refuses a request of a host that names what belongs to others, before anything is looked
 // up: the answer must not depend on what their providers have. Of these, a request can name only
 // what a consumer of the host holds there. Providers that do not exist are left to the transaction.
-// A nil h (no host) allows everything.
+// A nil Request (no host) allows everything.
 func (r *Request) MayName(
 	s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations,
 ) error {

@@ -35,9 +35,9 @@ const (
 	TimeFormat = "2006-01-02T15:04:05.000000Z07:00"
 	// MessageField is the key of a log line's message.
 	MessageField = "@message"
-	// LevelField is the field of its level.
+	// LevelField is the key of its level.
 	LevelField = "@level"
-	// TimeField is the field of its timestamp.
+	// TimeField is the key of its timestamp.
 	TimeField = "@timestamp"
 )
 

@@ -64,7 +64,7 @@ func (o *Options) AddOutputFlag(cmd *cobra.Command) {
 			return run(cmd, args)
 		}
 		out := cmd.OutOrStdout()
-		converted := NewYAML(out)
+		converted := newYAML(out)
 		cmd.SetOut(converted)
 		defer cmd.SetOut(out)
 		err := run(cmd, args)

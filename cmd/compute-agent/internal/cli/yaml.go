@@ -16,19 +16,19 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
-// YAML turns the JSON that is written to it into YAML: the same document, with the same keys in the
-// same order. Several JSON values become several documents.
-type YAML struct {
+// yamlWriter turns the JSON that is written to it into YAML: the same document, with the same keys
+// in the same order. Several JSON values become several documents.
+type yamlWriter struct {
 	w    io.Writer
 	rest []byte // the beginning of a value
 	many bool   // a document has been written
 }
 
-// NewYAML returns a YAML that writes to w. Close it.
-func NewYAML(w io.Writer) *YAML { return &YAML{w: w} }
+// newYAML returns a yamlWriter that writes to w. Close it.
+func newYAML(w io.Writer) *yamlWriter { return &yamlWriter{w: w} }
 
 // Write implements [io.Writer].
-func (y *YAML) Write(p []byte) (int, error) {
+func (y *yamlWriter) Write(p []byte) (int, error) {
 	y.rest = append(y.rest, p...)
 	if !bytes.HasSuffix(p, []byte("\n")) || !bytes.HasSuffix(bytes.TrimSpace(p), []byte("}")) &&
 		!bytes.HasSuffix(bytes.TrimSpace(p), []byte("]")) {
@@ -41,7 +41,7 @@ func (y *YAML) Write(p []byte) (int, error) {
 }
 
 // Close writes what is left. What is not JSON is written as it is.
-func (y *YAML) Close() error {
+func (y *yamlWriter) Close() error {
 	err := y.convert()
 	if err == nil && len(bytes.TrimSpace(y.rest)) > 0 {
 		_, err = y.w.Write(y.rest)
@@ -51,7 +51,7 @@ func (y *YAML) Close() error {
 }
 
 // convert writes the complete values.
-func (y *YAML) convert() error {
+func (y *yamlWriter) convert() error {
 	for {
 		d := json.NewDecoder(bytes.NewReader(y.rest))
 		d.UseNumber()

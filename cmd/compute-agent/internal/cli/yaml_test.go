@@ -23,7 +23,7 @@ func toYAML(t testing.TB, source string) string {
 	t.Helper()
 	var b bytes.Buffer
 	out := textutil.NewWriter(&b) // as commands have it
-	y := NewYAML(out)
+	y := newYAML(out)
 	testproc.Try(io.WriteString(y, source)).Or(t)
 	testproc.Check(t, errors.Join(y.Close(), out.Flush()))
 	return b.String()
@@ -90,7 +90,7 @@ func TestYAMLHasADocumentForEachValue(t *testing.T) {
 	const want = "a: 1\n---\na: 2\n---\n[]\n---\na:\n  b: []\n"
 	testproc.Equal(t, toYAML(t, source), want, "got %q")
 	var b bytes.Buffer
-	y := NewYAML(&b)
+	y := newYAML(&b)
 	testproc.Try(io.Copy(struct{ io.Writer }{y}, iotest.OneByteReader(strings.NewReader(source)))).Or(t)
 	if err := y.Close(); err != nil || b.String() != want {
 		t.Errorf("byte by byte: %q, %v", b.String(), err)
@@ -100,7 +100,7 @@ func TestYAMLHasADocumentForEachValue(t *testing.T) {
 // TestYAMLIsWrittenWhenAValueIsComplete: `logs --follow` does not wait for the next line.
 func TestYAMLIsWrittenWhenAValueIsComplete(t *testing.T) {
 	var b bytes.Buffer
-	y := NewYAML(&b)
+	y := newYAML(&b)
 	testproc.Try(io.WriteString(y, "{\"a\":1}\n{\"b\"")).Or(t)
 	testproc.Try(io.WriteString(y, ":2}\n")).Or(t)
 	if want := "a: 1\n---\nb: 2\n"; b.String() != want {

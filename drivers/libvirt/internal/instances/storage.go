@@ -67,8 +67,8 @@ func (d directory) claimed() (bool, error) {
 	return false, nil
 }
 
-// release takes the claim of a node back, and removes the directory if that was the last one. What
-// a node used without a claim, as guests older than claims did, is its own.
+// release takes the claim of a node back, and removes the directory if that was the last one. A
+// directory that a node uses without a claim, because its guests are older than claims, is its own.
 func (d directory) release(node string, used bool) error {
 	if !d.exists() {
 		return nil
