@@ -85,7 +85,8 @@ func (l Limits) Free(used int64) int64 {
 	return math.MaxInt64
 }
 
-// Most is the largest amount that min_unit and step_size aside could be allocated in one piece.
+// Most returns the largest amount that one allocation could have, without regard to min_unit and
+// step_size.
 func (l Limits) Most(used int64) int64 { return min(l.Free(used), l.MaxUnit) }
 
 // Fits reports whether an amount can be allocated in one piece where so much is used already. The

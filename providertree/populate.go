@@ -65,7 +65,7 @@ func (t *Tree) Populate(providers []Provider) error {
 func canonicalSet(providers []Provider) ([]Provider, map[string]bool, Violations) {
 	var found Violations
 	out := make([]Provider, 0, len(providers))
-	// to the other
+	// uuids has the name of each uuid, names the uuid of each name.
 	uuids, names := make(map[string]string, len(providers)), make(map[string]string, len(providers))
 	coming := make(map[string]bool, len(providers))
 	for _, given := range providers {

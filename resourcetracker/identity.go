@@ -41,7 +41,7 @@ func LoadIdentity(stateDir string, search ...string) (id string, created bool, e
 	id = uuid.NewString()
 	path := filepath.Join(stateDir, IdentityFile)
 	switch err := writeIdentity(path, id, os.Link); {
-	case errors.Is(err, fs.ErrExist): // another client was faster
+	case errors.Is(err, fs.ErrExist): // another process was faster
 		id, err = readIdentity(path)
 		return id, false, err
 	case err != nil:

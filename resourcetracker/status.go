@@ -82,7 +82,7 @@ type NodeStatus struct {
 	Hint       string   `json:"remedy,omitempty"`
 	Violations []string `json:"offenders,omitempty"`
 	// Held: its reshape or its identity was refused at start-up, and nothing is tried or written
-	// before another client asks.
+	// before an operator asks.
 	Held bool `json:"held,omitempty"`
 	// Layout is the layout version of the tree, 0 if the driver's layouts have no versions. Shape
 	// is the same, under the name that it had up to release 0.2.0.

@@ -203,7 +203,7 @@ func (c *Cell) waitForWork(
 type Observer interface {
 	osapi.Observer
 	// Reported is called once for each report of a host that was judged, taken or not, as Answered
-	// for each request. The kind is one of package wire's, or UnknownKind.
+	// for each request. The kind is one of package cellwire, or UnknownKind.
 	Reported(kind cellwire.ReportKind, taken bool)
 	// NodeRefused is called for each node of a report that the cell does not take for its host.
 	NodeRefused(why cellwire.NodeProblemCode)

@@ -286,8 +286,8 @@ type reported struct {
 	problems []cellwire.NodeProblem
 }
 
-// readReport finds out what a report changes, beside the life of its host. To peek is to stop when
-// it is clear that there is something.
+// readReport finds out what a report changes, beside the life of its host. With peek it returns as
+// soon as it knows that something changes.
 func (d *DB) readReport(
 	ctx context.Context, db sqldb.Querier, who Reporter, r cellwire.HostReport, m Moment, peek bool,
 ) (out reported, err error) {

@@ -63,7 +63,7 @@ type Renewer struct {
 	mu     sync.Mutex
 	status RenewerStatus
 	read   bool // status is that of the files
-	// of the loop
+	// Used only by the loop.
 	key     string // of the certificate that failures are about
 	attempt int
 	lacked  bool // a certificate without nodes was to be renewed at once

@@ -10,12 +10,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 )
 
-// idle is how long no cell answers until [Request.Next] says so: in a list of cells that are up
-// none is idle as long as that. After pause other requests may ask cells: the remaining ones may be
-// far away, and processors must not wait for them.
 const (
+	// pause is how long no cell answers until other requests may ask cells: the remaining ones may
+	// be far away, and processors must not wait for them.
 	pause = 25 * time.Millisecond
-	idle  = 100 * time.Millisecond
+	// idle is how long no cell answers until [Request.Next] says so: in a list of cells that are up
+	// none is idle as long as that.
+	idle = 100 * time.Millisecond
 )
 
 // askedPerProcessor is how many cells are asked at the same time, for each processor, by requests

@@ -27,7 +27,7 @@ type Record struct {
 	// Unfreed: the row was deleted without its host, and the compute API has not reported yet that
 	// the allocations are removed.
 	Unfreed bool
-	// WantRevision is the revision at which Want last changed.
+	// WantRevision is the revision at which DesiredState last changed.
 	WantRevision int64
 	// Former is kept until the host has removed the guest of a server that is rebuilt. Processes of
 	// older versions drop it.
@@ -70,7 +70,7 @@ func (r *Record) DesiredState() cellwire.Want {
 	return want
 }
 
-// wantWithoutMigration is Want as far as no migration says anything else.
+// wantWithoutMigration is DesiredState as far as no migration says anything else.
 func (r *Record) wantWithoutMigration() cellwire.Want {
 	s := &r.Server
 	switch {

@@ -28,7 +28,7 @@ type scenario struct {
 	host plugins.HostInfo
 	seen stamp
 	acts []act
-	// at is the number of the act that now returned last.
+	// at is the number of the act that current returned last.
 	at int
 	// problem is why the current file is invalid. The former acts stay.
 	problem error
@@ -91,7 +91,7 @@ func (s *scenario) dueAct() int {
 	return at
 }
 
-// follow checks the file and the time, and reports whether now would return another configuration.
+// follow checks the file and the time, and reports whether current would return another one.
 func (s *scenario) follow() bool {
 	st, err := os.Stat(s.path)
 	if err != nil {

@@ -286,7 +286,7 @@ func (d *Driver) compareDevices(
 	case errors.Is(err, hypervisor.ErrUnsupported):
 	case errors.As(err, &gone):
 		return deviceComparison{}, err
-	case err != nil: // a deviceComparison that cannot be understood; the kernel counts
+	case err != nil: // libvirt lists a device that cannot be read: the kernel's list is used
 		w.found = []machine.Discrepancy{
 			machine.Discrepancyf("node-devices", "cannot compare libvirt's devices with the kernel's: %v", err),
 		}

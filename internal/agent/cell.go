@@ -66,7 +66,8 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 // bootIDFile has the id of this boot of the kernel.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// process is this run of the agent. What of it cannot be read is only for people.
+// process identifies this run of the agent. Boot and machine are informational, and stay empty if
+// they cannot be read.
 func process() pki.AgentProcess {
 	p := pki.AgentProcess{Token: uuid.NewString(), Started: time.Now()}
 	if boot, err := os.ReadFile(bootIDFile); err == nil {

@@ -115,7 +115,7 @@ type follower struct {
 	log     zerolog.Logger
 	list    atomic.Pointer[DenyList]
 	fetched atomic.Int64 // nanoseconds since 1970
-	// of run
+	// Used only by run.
 	written   time.Time // the date of the copy
 	unwritten bool      // the last attempt to write it failed
 }

@@ -76,16 +76,16 @@ func firstOption(lap uint64, n int) int {
 		return 0
 	}
 	by := 0
-	if n < len(fewApart) {
-		by = fewApart[n]
+	if n < len(goldenSteps) {
+		by = goldenSteps[n]
 	} else {
 		by = goldenStep(n)
 	}
 	return int(lap%uint64(n)) * by % n
 }
 
-// fewApart caches apart for small numbers.
-var fewApart = func() (list [65]int) {
+// goldenSteps caches goldenStep for small numbers.
+var goldenSteps = func() (list [65]int) {
 	for n := 1; n < len(list); n++ {
 		list[n] = goldenStep(n)
 	}

@@ -29,7 +29,7 @@ type Input struct {
 	Created bool
 }
 
-// Layer is what another client than the driver says of the same providers.
+// Layer is what the agent or the operator adds to the driver's providers.
 type Layer struct {
 	Owner     Owner
 	Providers map[string]LayerProvider // by uuid

@@ -4,7 +4,7 @@
 // four guests, and a Placement in which everything is on one resource provider, as nova-compute
 // wrote it. In the end OpenStack's client has servers made there. The host's libvirtd, its guests'
 // QEMU, Placement, the compute API, the agent and its driver are the real ones; only /sys is made
-// up (package sim).
+// up (package testhost).
 //
 //	demo ──namespaces of its own──▶ demo ─┬─ a simulated host: libvirtd, QEMU
 //	(root)  mounts, processes,            ├─ compute-agent placement serve

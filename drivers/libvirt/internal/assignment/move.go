@@ -129,9 +129,9 @@ type bond struct {
 	devices  bool
 }
 
-// loosen removes a binding of each violation, and reports whether it removed any: first that of the
-// memory, then that of the processors. A violation that is only about a rename stays bound, because
-// its place is known.
+// loosen removes a binding of each consumer with a violation, and reports whether it removed any:
+// first that of the memory, then that of the processors. A consumer whose violation is only about a
+// rename stays bound, because its place is known.
 func (r *relocation) loosen(plan Plan) bool {
 	more := false
 	now := map[bond]bool{} // one consumer may have several violations

@@ -69,7 +69,7 @@ type Violation struct {
 // share of all capacity, in the order of their uuids between equals. So the result does not depend
 // on the order of the arguments.
 //
-// With [Split], a guest is a violation only if no division makes it and the earlier guests fit:
+// With [Split], a guest is left out only if no division makes it and the earlier guests fit:
 // unfixed amounts of earlier guests move away if needed. [Whole] does not promise optimal packing.
 //
 // Cost: O(guests × (log guests + places × classes)), and O(places² × guests) more for each guest
@@ -349,7 +349,7 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 	return 0
 }
 
-// release takes back what a violation got.
+// release takes back what a guest got that is left out.
 func (p *placement) release(uuid string) {
 	for place, classes := range p.shares[uuid] {
 		for class, amount := range classes {

@@ -305,7 +305,7 @@ func (p *planner) addViolation(lots []lot, problem string) {
 	p.stuck = append(p.stuck, lots...)
 }
 
-// keepViolations reports whether it found violations that keep capacity which others were given.
+// keepViolations reports whether consumers with a violation keep capacity that others were given.
 func (p *planner) keepViolations() bool {
 	for _, l := range p.stuck {
 		if p.has(l.place) {

@@ -232,7 +232,7 @@ func (c TraitConfig) Check() error {
 }
 
 // sevTraits are those of AMD's memory encryption. Older Novas had the first on the root; now they
-// are on children of it, one for each kind of encryption (package encryption).
+// are on children of it, one for each kind of encryption (package selection).
 var sevTraits = []string{"HW_CPU_X86_AMD_SEV", "HW_CPU_X86_AMD_SEV_ES", "HW_CPU_X86_AMD_SEV_SNP"}
 
 // encryptionVerdicts takes them off the root, once kernel and libvirt have said what there is: then
