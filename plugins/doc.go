@@ -14,24 +14,15 @@
 //
 //	agent                                   plugin process
 //	pluginhost   ── gRPC, mTLS, unix ──▶  Serve ──▶ Driver
-//	                                        ├─ Watcher            (optional)
-//	                                        ├─ HealthChecker      (optional)
-//	                                        ├─ Warner             (optional)
-//	                                        ├─ Renamer            (optional)
-//	                                        ├─ LayoutVersioner    (optional)
-//	                                        ├─ CapabilityReporter (optional)
-//	                                        ├─ ProductNamer       (optional)
-//	                                        ├─ HypervisorReporter (optional)
-//	                                        ├─ GuestLister        (optional)
-//	                                        ├─ NodeChecker        (optional)
-//	                                        ├─ InstanceManager    (optional)
-//	                                        ├─ InstanceWatcher    (optional)
-//	                                        ├─ InstanceRestorer   (optional)
-//	                                        ├─ InstanceMover      (optional)
-//	                                        ├─ ConsoleLogger      (optional)
-//	                                        ├─ SpawnChecker       (optional)
-//	                                        ├─ ConsoleOpener      (optional)
-//	                                        └─ Shutdowner         (optional)
+//
+// The five methods of [Driver] are all that a driver needs. A driver that also has the methods of
+// one of these interfaces announces it as a capability, and the agent calls them:
+//
+//	the process   Watcher, HealthChecker, Warner, Shutdowner
+//	a node        CapabilityReporter, ProductNamer, HypervisorReporter, NodeChecker
+//	reshapes      Renamer, LayoutVersioner, GuestLister
+//	guests        InstanceManager; with it InstanceWatcher, InstanceRestorer, InstanceMover,
+//	              SpawnChecker, ConsoleLogger, ConsoleOpener
 //
 // A driver whose inventory in use must move to other providers or classes describes that with
 // [Moves]: see docs/drivers.md.

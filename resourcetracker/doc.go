@@ -6,18 +6,18 @@
 //	every update_resources_interval, on events, after a back-off:
 //	driver.AvailableNodes ─▶ for each node:
 //	   journal                   a reshape without an answer? compare with Placement
-//	   placement.Tree            what Placement says (no request while it is cached)
+//	   reportclient.Tree         what Placement says (no request while it is cached)
 //	   ownership.Strip           without what the agent itself added
 //	   driver.UpdateProviderTree what the node can give, edited into a copy
 //	   └ ReshapeNeeded or a newer layout, and start-up lasts:
-//	       placement.AllocationsForProviderTree, the driver's steps on new copies, driver.Guests
-//	       on the tree that comes of it, guard
-//	   guard                     nothing impossible
+//	       its allocations, the driver's steps on new copies, driver.Guests
+//	       on the tree that comes of it, reshape.Draft.Check
+//	   providertree.Check        nothing impossible
 //	   ownership.Merge           others' items stay; COMPUTE_NODE, OWNER_NOVA and
 //	                             provider.yaml are added
 //	   ownership.Drain           what goes and is in use stays, closed, until it is free
-//	   placement.Plan            the difference, as ordered writes; empty: done
-//	   placement.Apply           conflict: read and compute again, four times at most
+//	   reportclient.Plan         the difference, as ordered writes; empty: done
+//	   reportclient.Apply        conflict: read and compute again, four times at most
 //
 // A pass must not read the absence of a driver as the absence of inventory. On any error Placement
 // is left as it is, the node is shown as degraded with cause and hint, and the next pass comes

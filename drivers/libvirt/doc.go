@@ -25,6 +25,7 @@
 //     ghw what it knows beside.
 //   - instances makes guests and ends them, with their disks and mediated devices, and switches the
 //     dedicated CPUs on and off with them.
+//   - qcow2 reads and writes the headers of disk images.
 //   - machine is the host as a value; capabilities and domain are libvirt's XML as values. domain
 //     also writes it.
 //   - selection decides what of the host is for guests, by the options that Nova has for it.

@@ -83,8 +83,8 @@ type Agents struct {
 	Until int64       `json:"until,omitempty"` // until when it is proven that there are two; 0: it is not
 	All   []HostAgent `json:"agents,omitempty"`
 
-	// Changed says that Add changed something that must be written down, Gone are the tokens that it
-	// dropped. The owner of the Agents resets both.
+	// Changed says that Add changed something that must be written down, Gone are the tokens that
+	// it dropped. The owner of the Agents resets both.
 	Changed bool     `json:"-"`
 	Gone    []string `json:"-"`
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Host is what a host may report of itself: what it has reported when it came, or what an operator
-// has stated. The rules by which that bounds its writes are those of package hostpolicy. It does not
-// depend on the host's providers, and stays when these go. It is deeply immutable.
+// has stated. The rules by which that bounds its writes are those of package hostpolicy. It does
+// not depend on the host's providers, and stays when these go. It is deeply immutable.
 type Host struct {
 	// ID is the database's number of the host.
 	ID   int64

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func TestCapabilitiesAreListed(t *testing.T) {
 				return true
 			}
 			found++
-			if !strings.Contains(string(sdk), " "+spec.Name.Name+" ") {
+			if !regexp.MustCompile(`\b` + spec.Name.Name + `\b`).Match(sdk) {
 				t.Errorf("plugins/doc.go does not name %s", spec.Name.Name)
 			}
 			if !strings.Contains(string(guide), "`"+spec.Name.Name+"`") {

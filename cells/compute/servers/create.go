@@ -41,8 +41,8 @@ func (d *Deps) createServers(x *api.Exchange) error {
 	if err := d.requestedZone(x, body.Zone, &request.RequestSpec); err != nil {
 		return err
 	}
-	// An empty imageRef means an empty disk; Nova's clients send it to boot from a volume. A missing
-	// one is an error.
+	// An empty imageRef means an empty disk; Nova's clients send it to boot from a volume. A
+	// missing one is an error.
 	if body.Image == nil {
 		return osapi.BadRequest("Missing imageRef attribute")
 	}
