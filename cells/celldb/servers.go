@@ -274,7 +274,7 @@ func (d *DB) Discard(ctx context.Context, uuid string) error {
 		if err != nil || r == nil {
 			return err
 		}
-		if err := r.Discardable(); err != nil {
+		if err := r.CheckDiscard(); err != nil {
 			return err
 		}
 		tx.transition(&r.Server, nil)
@@ -295,12 +295,12 @@ func (d *DB) Delete(
 	r, err := d.changeMigrating(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
 		func(r *stored) (changed bool, err error) {
 			if kind == cellwire.DeleteSoft {
-				if err := r.SoftlyDeletable(); err != nil {
+				if err := r.CheckSoftDelete(); err != nil {
 					return false, err
 				}
 			}
 			if kind == cellwire.DeleteReclaim {
-				if err := r.Reclaimable(); err != nil {
+				if err := r.CheckReclaim(); err != nil {
 					return false, err
 				}
 			}
@@ -411,7 +411,7 @@ func (d *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time)
 		if u.Unfreed, err = get(unfinished("deleted_at", notFreed)); err != nil || softBefore.IsZero() {
 			return err
 		}
-		u.Reclaimable, err = get(d.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
+		u.CheckReclaim, err = get(d.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
 		return err
 	})
 	return u, err

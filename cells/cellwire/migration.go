@@ -66,6 +66,14 @@ type Migration struct {
 	Revision int64 `json:"revision,omitempty"`
 }
 
+// SourceKeepsGuest reports whether the source keeps a guest of the server although it is on the
+// destination: in a cold migration that is neither confirmed nor reverted to its end. The cell and
+// its hosts must agree on it.
+func (m Migration) SourceKeepsGuest() bool {
+	return m.Type == MigrationCold &&
+		(m.Status == MigrationFinished || m.Status == MigrationConfirm || m.Status == MigrationRevert)
+}
+
 // MaxOffer bounds Migration.Offer, in bytes.
 const MaxOffer = 4096
 

@@ -180,7 +180,7 @@ func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.U
 			func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }})
 	}
 	if s.opts.Reclaim > 0 {
-		for _, h := range u.Reclaimable {
+		for _, h := range u.CheckReclaim {
 			todo = append(todo, one{h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }})
 		}
 	}

@@ -19,10 +19,10 @@ import (
 // (conflict) if the guest that would stay does not exist, since the other one, which would be
 // removed, may be the only one. Before a revert, the source is asked whether its guest exists,
 // unless it is up and its agent is of a version that does not report that.
-func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now time.Time) (bool, error) {
+func (r *Record) decide(m *Migration, confirm bool, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	name, status := "revertResize", cellwire.MigrationRevert
-	if stays {
+	if confirm {
 		name, status = "confirmResize", cellwire.MigrationConfirm
 	}
 	switch {
@@ -39,15 +39,15 @@ func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now
 	}
 	missing := m.SourceGuest == cellwire.SourceGuestMissing
 	switch {
-	case stays && r.lacksGuest() && missing:
+	case confirm && r.lacksGuest() && missing:
 		return false, Conflict(
 			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over "+
 				"its disks. Neither host %s nor host %s has one.", name, s.UUID, s.Host, m.SourceHost)
-	case stays && r.lacksGuest():
+	case confirm && r.lacksGuest():
 		return false, Conflict(
 			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, "+
 				"and the one on the old host %s would be removed.", name, s.UUID, s.Host, m.SourceHost)
-	case stays:
+	case confirm:
 	case missing && !r.lacksGuest():
 		return false, Conflict(
 			"Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and "+
@@ -59,7 +59,7 @@ func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now
 	case m.SourceGuest != "" || m.Status == cellwire.MigrationConfirm || !up(m.SourceHost):
 		m.SourceGuest = cellwire.SourceGuestAsked
 	}
-	if !stays {
+	if !confirm {
 		s.TaskState = cellwire.TaskResizeReverting
 	}
 	m.setStatus(status, false)
@@ -101,9 +101,7 @@ func (r *Record) staysResized(m *Migration, fault *cellwire.Fault, now time.Time
 
 // keepsBoth says that the guest is on the destination, and that the source keeps its own.
 func (m *Migration) keepsBoth() bool {
-	return m.Type == cellwire.MigrationCold && !m.GiveBack &&
-		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm ||
-			m.Status == cellwire.MigrationRevert)
+	return !m.GiveBack && m.SourceKeepsGuest()
 }
 
 // lacksGuest reports whether the server is not to be deleted, and has no guest on its host, as that

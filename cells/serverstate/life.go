@@ -127,8 +127,8 @@ func (r *Record) Release() bool {
 	return changed
 }
 
-// Discardable refuses (conflict) to erase a row that was released.
-func (r *Record) Discardable() error {
+// CheckDiscard refuses (conflict) to erase a row that was released.
+func (r *Record) CheckDiscard() error {
 	if !r.Server.Hidden {
 		return Conflict("server %s was released in this cell, and is not forgotten; delete it", r.Server.UUID)
 	}
@@ -163,9 +163,9 @@ func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (c
 	return true, false
 }
 
-// Reclaimable refuses (conflict) to delete for good what is not softly deleted, or is being
+// CheckReclaim refuses (conflict) to delete for good what is not softly deleted, or is being
 // restored.
-func (r *Record) Reclaimable() error {
+func (r *Record) CheckReclaim() error {
 	if s := &r.Server; !s.Deleted && s.DeletedAt == nil {
 		return Conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more",
 			s.UUID, s.VMState, orNone(s.TaskState))

@@ -103,7 +103,7 @@ func TestTransitions(t *testing.T) {
 	}
 	ops := map[string]func(*serverstate.Record) (changed, refused bool){
 		"release": func(r *serverstate.Record) (bool, bool) { return r.Release(), false },
-		"discard": func(r *serverstate.Record) (bool, bool) { return false, r.Discardable() != nil },
+		"discard": func(r *serverstate.Record) (bool, bool) { return false, r.CheckDiscard() != nil },
 		"delete":  del(cellwire.DeleteNormal, true),
 		"delete-": del(cellwire.DeleteNormal, false),
 		"soft":    del(cellwire.DeleteSoft, true),
@@ -112,7 +112,7 @@ func TestTransitions(t *testing.T) {
 			changed, err := r.Restore()
 			return changed, err != nil
 		},
-		"reclaim": func(r *serverstate.Record) (bool, bool) { return false, r.Reclaimable() != nil },
+		"reclaim": func(r *serverstate.Record) (bool, bool) { return false, r.CheckReclaim() != nil },
 		"freed": func(r *serverstate.Record) (bool, bool) {
 			changed, err := r.Freed()
 			return changed, err != nil

@@ -385,8 +385,8 @@ func (r *Record) abandonMigrations() {
 	}
 }
 
-// SoftlyDeletable refuses (conflict) to delete softly what moves.
-func (r *Record) SoftlyDeletable() error {
+// CheckSoftDelete refuses (conflict) to delete softly what moves.
+func (r *Record) CheckSoftDelete() error {
 	if m := r.currentMigration(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
 		return Conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete",
 			r.Server.UUID, m.UUID, m.Status)

@@ -29,9 +29,7 @@ func sameWork(a, b cellwire.WorkItem) bool {
 // back: it reports to the cell whether it is there.
 func keepsGuest(item cellwire.WorkItem) bool {
 	m := migrationOf(item)
-	return item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
-		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm ||
-			m.Status == cellwire.MigrationRevert)
+	return item.Want == cellwire.WantDeparting && m.SourceKeepsGuest()
 }
 
 // nodeRef returns which node of this host an item is about. In a migration, the server's own node
