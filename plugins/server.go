@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // server implements the protocol's services with a Driver.
@@ -166,6 +168,32 @@ func (s *server) UpdateProviderTree(
 	}
 	return reply, err
 }
+
+// received converts what the agent sent.
+func received(
+	tree *driverv1.ProviderTree, allocations *driverv1.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
+	t, err := protocol.ToTree(tree)
+	if err != nil {
+		return nil, nil, unreadable("tree", err)
+	}
+	given, err := protocol.ToAllocations(allocations)
+	if err != nil {
+		return nil, nil, unreadable("allocations", err)
+	}
+	return t, given, nil
+}
+
+func unreadable(what string, err error) error {
+	return refuse(codes.InvalidArgument, "the agent's %s: %v", what, err)
+}
+
+func missingCapability(capability string) error {
+	return fmt.Errorf("%w: it does not %s", ErrUnsupported, capability)
+}
+
+// utf8 makes a text valid for protobuf.
+func utf8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // maxPanics is how many places of a driver's code are counted separately. Others are counted
 // together.

@@ -26,7 +26,7 @@ func (s *instanceServer) ConsoleLog(
 	}
 	logger, ok := s.server.driver.(ConsoleLogger)
 	if !ok {
-		return nil, missingAbility("keep console logs")
+		return nil, missingCapability("keep console logs")
 	}
 	uuid, err := target(req)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *instanceServer) Console(
 	}
 	opener, ok := s.server.driver.(ConsoleOpener)
 	if !ok {
-		return missingAbility("give access to consoles")
+		return missingCapability("give access to consoles")
 	}
 	first, err := stream.Recv()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 func (s *server) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServer[driverv1.WatchResponse]) error {
 	watcher, ok := s.driver.(Watcher)
 	if !ok {
-		return missingAbility("watch")
+		return missingCapability("watch")
 	}
 	p := pump[driverv1.WatchResponse]{
 		server: s, call: "Watch", stream: stream, interval: req.GetHeartbeatMs(),
@@ -40,7 +40,7 @@ func (s *instanceServer) Watch(
 	_, manages := s.server.driver.(InstanceManager)
 	watcher, ok := s.server.driver.(InstanceWatcher)
 	if !ok || !manages {
-		return missingAbility("watch instances")
+		return missingCapability("watch instances")
 	}
 	p := pump[driverv1.WatchInstancesResponse]{
 		server: s.server, call: "WatchInstances", stream: stream, interval: req.GetHeartbeatMs(),

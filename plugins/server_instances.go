@@ -29,7 +29,7 @@ func (s *instanceServer) manager() (InstanceManager, error) {
 	m, ok := s.server.driver.(InstanceManager)
 	switch {
 	case !ok:
-		return nil, missingAbility("manage instances")
+		return nil, missingCapability("manage instances")
 	case !s.server.configured.Load():
 		return nil, &NotReady{Reason: "it has not been configured yet"}
 	}
@@ -90,7 +90,7 @@ func (s *instanceServer) CheckSpawn(
 	}
 	checker, ok := s.server.driver.(SpawnChecker)
 	if !ok {
-		return nil, missingAbility("check whether an instance can be created")
+		return nil, missingCapability("check whether an instance can be created")
 	}
 	spec, tree, err := requested(req)
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *instanceServer) Restore(
 	}
 	restorer, ok := s.server.driver.(InstanceRestorer)
 	if !ok {
-		return nil, missingAbility("create an instance again over its disks")
+		return nil, missingCapability("create an instance again over its disks")
 	}
 	spec, tree, err := requested(req)
 	if err != nil {

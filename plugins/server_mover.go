@@ -23,7 +23,7 @@ func (s *instanceServer) mover() (InstanceMover, error) {
 	}
 	m, ok := s.server.driver.(InstanceMover)
 	if !ok {
-		return nil, missingAbility("move instances")
+		return nil, missingCapability("move instances")
 	}
 	return m, nil
 }

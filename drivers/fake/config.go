@@ -161,7 +161,10 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	if err := cfg.checkReshape(); err != nil {
 		return config{}, err
 	}
-	if err := cfg.checkAbilities(); err != nil {
+	if err := cfg.checkCapabilities(); err != nil {
+		return config{}, err
+	}
+	if err := cfg.checkGuestList(); err != nil {
 		return config{}, err
 	}
 	if err := cfg.Faults.check(); err != nil {

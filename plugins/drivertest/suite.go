@@ -73,7 +73,7 @@ func Suite() []Check {
 func checks() []check {
 	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks,
 		reshapeChecks, resultChecks, layoutChecks,
-		abilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks,
+		capabilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks,
 		loadChecks, shutdownChecks, logChecks)
 }
 

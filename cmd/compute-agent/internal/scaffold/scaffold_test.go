@@ -104,8 +104,8 @@ func TestReleasedModule(t *testing.T) {
 		}
 	}
 	want := []string{
-		".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dev.toml", "driver/abilities.go",
-		"driver/abilities_test.go", "driver/config.go", "driver/config_test.go", "driver/doc.go",
+		".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dev.toml", "driver/capabilities.go",
+		"driver/capabilities_test.go", "driver/config.go", "driver/config_test.go", "driver/doc.go",
 		"driver/driver.go", "driver/driver_test.go", "driver/inventory.go", "driver/machine.go",
 		"driver/machine_test.go", "driver/process_test.go", "driver/reshape.go",
 		"driver/reshape_test.go", "driver/schema.json", "examples/acme.toml", "go.mod", "go.sum", "main.go",
