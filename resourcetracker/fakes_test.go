@@ -48,7 +48,7 @@ type fakeDriver struct {
 	capabilities map[string]bool
 }
 
-// LayoutVersion and ReshapeStep make it a [resourcetracker.LayoutVersioner].
+// LayoutVersion and ReshapeStep make it a [resourcetracker.LayoutMigrator].
 func (d *fakeDriver) LayoutVersion(context.Context) (int, error) {
 	if d.layout == 0 {
 		return 0, plugins.ErrUnsupported

@@ -13,9 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
-// LayoutVersioner is a [Driver] whose trees have had several layouts, with versions from 1, see
+// LayoutMigrator is a [Driver] whose trees have had several layouts, with versions from 1, see
 // [plugins.LayoutVersioner]. Its methods return [plugins.ErrUnsupported] if they have not.
-type LayoutVersioner interface {
+type LayoutMigrator interface {
 	LayoutVersion(ctx context.Context) (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int,
 		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
@@ -38,8 +38,8 @@ type CapabilityReporter interface {
 //
 // Errors: a [*reshape.OlderDriverError] if the driver has a lower version than the tree, or none.
 func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error) {
-	if layoutVersioner, ok := t.config.Driver.(LayoutVersioner); ok {
-		to, err = layoutVersioner.LayoutVersion(ctx)
+	if migrator, ok := t.config.Driver.(LayoutMigrator); ok {
+		to, err = migrator.LayoutVersion(ctx)
 		if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 			return 0, 0, &passError{step: "asking the driver for its layout version", err: err}
 		}
@@ -140,7 +140,7 @@ func (t *Tracker) migrateStep(
 	out := reshape.Draft{Node: d.Node, Before: allocations}
 	given := allocations.Clone()
 	err := t.observe(ctx, StepDriver, d.Node.Name, func(ctx context.Context) (err error) {
-		out.Answer, out.After, err = t.config.Driver.(LayoutVersioner).
+		out.Answer, out.After, err = t.config.Driver.(LayoutMigrator).
 			ReshapeStep(ctx, tree.Clone(), d.Node.Name, from, given)
 		return err
 	})

@@ -30,7 +30,7 @@ type Driver interface {
 	// driver's to keep.
 	//
 	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it
-	// renamed. One may be a [LayoutVersioner] and a [CapabilityReporter], too.
+	// renamed. One may be a [LayoutMigrator] and a [CapabilityReporter], too.
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
 		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
