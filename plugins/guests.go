@@ -45,10 +45,10 @@ type Guest struct {
 	// provider) and resource class, at least 1 each, in the class' unit. Nil: not known, which is
 	// not the same as none.
 	Resources providertree.ProviderResources
-	// Unknown tells operators why Resources is nil and what to do about it; can be "".
-	Unknown string
-	// Requested says that Resources is what was requested for the guest when it was created, by its
-	// flavor. Missing allocations are created from it. Existing allocations are not compared with
-	// it.
-	Requested bool
+	// ResourcesUnknown tells operators why Resources is nil and what to do about it; can be "".
+	ResourcesUnknown string
+	// FromFlavor says that Resources is what was requested for the guest when it was created, by
+	// its flavor. Missing allocations are created from it. Existing allocations are not compared
+	// with it.
+	FromFlavor bool
 }

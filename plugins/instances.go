@@ -78,11 +78,11 @@ const MaxConsoleLog = protocol.MaxConsoleLog
 // ConsoleLogger is implemented by instance managers that keep what instances write to their serial
 // console ([AbilityConsoleLog]).
 type ConsoleLogger interface {
-	// ConsoleLog returns the last bytes of it, at most so many: 1 to MaxConsoleLog. It is empty if
+	// ConsoleLog returns the last bytes of it, at most maxBytes: 1 to MaxConsoleLog. It is empty if
 	// the instance has written nothing. It runs concurrently with calls for the same instance.
 	//
 	// Errors: [ErrInstanceNotFound]; an [*InstanceFault] if nothing is kept of this instance.
-	ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error)
+	ConsoleLog(ctx context.Context, node, uuid string, maxBytes int) ([]byte, error)
 }
 
 // SpawnChecker is implemented by instance managers that can tell of an instance that it cannot be

@@ -32,15 +32,15 @@ func (s *instanceServer) ConsoleLog(
 	if err != nil {
 		return nil, err
 	}
-	most := req.GetMaxBytes()
-	if most < 1 || most > MaxConsoleLog {
-		return nil, invalid(fmt.Errorf("max_bytes is %d: must be 1 to %d", most, int64(protocol.MaxConsoleLog)))
+	maxBytes := req.GetMaxBytes()
+	if maxBytes < 1 || maxBytes > MaxConsoleLog {
+		return nil, invalid(fmt.Errorf("max_bytes is %d: must be 1 to %d", maxBytes, int64(protocol.MaxConsoleLog)))
 	}
-	log, err := logger.ConsoleLog(ctx, req.GetNode(), uuid, int(most))
+	log, err := logger.ConsoleLog(ctx, req.GetNode(), uuid, int(maxBytes))
 	if err != nil {
 		return nil, ofInstance(uuid, err)
 	}
-	return &driverv1.ConsoleLogResponse{Log: log[max(0, len(log)-int(most)):]}, nil
+	return &driverv1.ConsoleLogResponse{Log: log[max(0, len(log)-int(maxBytes)):]}, nil
 }
 
 // Console joins the agent to an instance's serial console.

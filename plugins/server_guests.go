@@ -34,8 +34,8 @@ func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driv
 			Name:             utf8(g.Name),
 			ProjectId:        utf8(g.ProjectID),
 			UserId:           utf8(g.UserID),
-			ResourcesUnknown: utf8(g.Unknown),
-			Requested:        g.Requested,
+			ResourcesUnknown: utf8(g.ResourcesUnknown),
+			Requested:        g.FromFlavor,
 		}
 		if g.Resources != nil {
 			m.Resources = &driverv1.GuestResources{Resources: protocol.FromResources(g.Resources)}

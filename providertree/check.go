@@ -180,7 +180,7 @@ func (c *comparison) checkDepth(p *node) {
 
 // name checks a name that a driver chose.
 func (c *comparison) name(p *node) {
-	if err := Printable(p.Name); err != nil {
+	if err := ValidateText(p.Name); err != nil {
 		c.add(p, "name", "its name "+err.Error(), "")
 	}
 	if !strings.Contains(p.Name, c.node.Name) {

@@ -46,10 +46,11 @@ func (r Rule) String() string {
 	return [...]string{"none", "min_unit", "max_unit", "step_size", "capacity"}[r]
 }
 
-// Units returns the rule for a single allocation that the amount breaks, whatever is used.
+// BrokenUnit returns the first rule for a single allocation that the amount breaks, whatever is
+// used: of min_unit, max_unit and step_size, RuleNone when it breaks none.
 //
 // Cost: no allocation; for the paths that ask often.
-func (l Limits) Units(amount int64) Rule {
+func (l Limits) BrokenUnit(amount int64) Rule {
 	switch {
 	case amount < max(l.MinUnit, 1):
 		return RuleMinUnit
@@ -64,7 +65,7 @@ func (l Limits) Units(amount int64) Rule {
 // Broken returns the first rule that the amount breaks where so much is used already, RuleNone when
 // it fits. It is [Limits.Fits] without the error.
 func (l Limits) Broken(used, amount int64) Rule {
-	if r := l.Units(amount); r != RuleNone {
+	if r := l.BrokenUnit(amount); r != RuleNone {
 		return r
 	}
 	if amount > l.Free(used) {
@@ -89,8 +90,8 @@ func (l Limits) Free(used int64) int64 {
 // step_size.
 func (l Limits) Most(used int64) int64 { return min(l.Free(used), l.MaxUnit) }
 
-// Fits reports whether an amount can be allocated in one piece where so much is used already. The
-// error is a [*FitError].
+// Fits returns a [*FitError] unless an amount can be allocated in one piece where so much is used
+// already.
 func (l Limits) Fits(used, amount int64) error {
 	if r := l.Broken(used, amount); r != RuleNone {
 		return &FitError{Rule: r, Limits: l, Used: used, Amount: amount}
@@ -129,8 +130,8 @@ func (i Inventory) Limits() Limits {
 		MaxUnit: n.MaxUnit, StepSize: n.StepSize}
 }
 
-// Fits reports whether an amount can be allocated in one piece where so much is used already. The
-// error is a [*FitError]. For many amounts take [Inventory.Limits] once.
+// Fits returns a [*FitError] unless an amount can be allocated in one piece where so much is used
+// already. For many amounts take [Inventory.Limits] once.
 func (i Inventory) Fits(used, amount int64) error { return i.Limits().Fits(used, amount) }
 
 // Capacity is the amount that can be allocated in all, with Placement's defaults in the fields that
@@ -143,7 +144,7 @@ func (i Inventory) Capacity() int64 { return i.Limits().Capacity }
 // allocation may always leave an inventory that is removed.
 func (i Inventory) MayLeave(next Inventory, amount int64) bool {
 	is := next.Limits()
-	return next.Total < i.Total || is.Capacity < i.Capacity() || is.Units(amount) != RuleNone
+	return next.Total < i.Total || is.Capacity < i.Capacity() || is.BrokenUnit(amount) != RuleNone
 }
 
 // Capacity is (total-reserved)*ratio, cut to a whole number towards zero as Placement's int() does,

@@ -83,8 +83,8 @@ func TestFitsAgreesWithPlainArithmetic(t *testing.T) {
 			MinUnit: n("min_unit"), MaxUnit: n("max_unit"), StepSize: n("step_size")}
 		used, amount := n("used"), n("amount")
 		units := amount >= 1 && amount >= l.MinUnit && amount <= l.MaxUnit && l.StepSize != 0 && amount%l.StepSize == 0
-		if got := l.Units(amount) == providertree.RuleNone; got != units {
-			t.Fatalf("units of %d: %v", amount, l.Units(amount))
+		if got := l.BrokenUnit(amount) == providertree.RuleNone; got != units {
+			t.Fatalf("units of %d: %v", amount, l.BrokenUnit(amount))
 		}
 		if got := l.Broken(used, amount) == providertree.RuleNone; got != (units && used+amount <= l.Capacity) {
 			t.Fatalf("%d beside %d: %v", amount, used, l.Broken(used, amount))

@@ -63,9 +63,9 @@ func symbolRun(name string) int {
 	return len(name)
 }
 
-// ValidateClass reports whether a name can be that of a resource class: 1 to 255 of A-Z, 0-9 and _,
-// and not CUSTOM_ alone. Whether a standard class of that name exists is for Placement to say,
-// which may be newer than we are.
+// ValidateClass returns an error unless a name can be that of a resource class: 1 to 255 of A-Z,
+// 0-9 and _, and not CUSTOM_ alone. Whether a standard class of that name exists is for Placement
+// to say, which may be newer than we are.
 func ValidateClass(name string) error { return validateSymbol("resource class", name) }
 
 // ValidateTrait is [ValidateClass] for traits.
@@ -84,9 +84,9 @@ func validateSymbol(kind, name string) error {
 	return nil
 }
 
-// Printable reports whether a plugin's text can be printed in one line as it is: it has no
-// characters that cannot be printed, and neither begins nor ends with a space.
-func Printable(s string) error {
+// ValidateText returns an error unless a plugin's text can be printed in one line as it is: it has
+// no characters that cannot be printed, and neither begins nor ends with a space.
+func ValidateText(s string) error {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return errors.New("has unprintable characters")
@@ -96,7 +96,7 @@ func Printable(s string) error {
 	return nil
 }
 
-// ValidateProviderName reports whether a name can be that of a resource provider: 1 to 200
+// ValidateProviderName returns an error unless a name can be that of a resource provider: 1 to 200
 // characters.
 func ValidateProviderName(name string) error {
 	if n := utf8.RuneCountInString(name); n == 0 || n > maxProviderName {

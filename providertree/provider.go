@@ -208,7 +208,7 @@ func (r *reporter) checkUnits(resources map[string][]Resource) {
 	for _, class := range sortedKeys(resources) {
 		for i, u := range resources[class] { // sorted
 			switch {
-			case u.Identifier == "" || len(u.Identifier) > maxSymbol || Printable(u.Identifier) != nil:
+			case u.Identifier == "" || len(u.Identifier) > maxSymbol || ValidateText(u.Identifier) != nil:
 				r.add(nil,
 					"resources", fmt.Sprintf("named resource %q of %s: an identifier has 1 to %d printable bytes",
 						clip(u.Identifier), class, maxSymbol), "")

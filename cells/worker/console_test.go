@@ -15,14 +15,14 @@ import (
 )
 
 // ConsoleLog is of a driver whose guests say where they are.
-func (d *fakeDriver) ConsoleLog(_ context.Context, node, uuid string, most int) ([]byte, error) {
+func (d *fakeDriver) ConsoleLog(_ context.Context, node, uuid string, maxBytes int) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil {
 		return nil, d.err
 	}
 	text := node + " " + uuid
-	return []byte(text[max(0, len(text)-most):]), nil
+	return []byte(text[max(0, len(text)-maxBytes):]), nil
 }
 
 // OpenConsole gives a console that sends back what is typed, until that is an x.

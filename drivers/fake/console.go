@@ -42,9 +42,9 @@ func (d *driver) machineOf(node, uuid string) (machine, error) {
 }
 
 // ConsoleLog returns the end of what a machine wrote to its console.
-func (d *driver) ConsoleLog(_ context.Context, node, uuid string, most int) ([]byte, error) {
+func (d *driver) ConsoleLog(_ context.Context, node, uuid string, maxBytes int) ([]byte, error) {
 	m, err := d.machineOf(node, uuid)
-	return []byte(m.Log[max(0, len(m.Log)-most):]), err
+	return []byte(m.Log[max(0, len(m.Log)-maxBytes):]), err
 }
 
 // OpenConsole opens a console at which a machine sends back what is typed and answers each line. It

@@ -48,10 +48,10 @@ func TestGuestsListsTheDomains(t *testing.T) {
 	r := newRig(t, testhost.Sample(), d.open, nil)
 	want := []plugins.Guest{
 		{
-			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Requested: true,
+			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", FromFlavor: true,
 			Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
 		},
-		{UUID: otherUUID, Name: "unmanaged", Unknown: notNovas},
+		{UUID: otherUUID, Name: "unmanaged", ResourcesUnknown: notNovas},
 	}
 	for range 2 {
 		got := testproc.Try(r.Guests(t.Context(), treeWithDisk(t), nodeName)).Or(t)
@@ -102,9 +102,9 @@ func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
 			}
-			if g := got[0]; g.Resources != nil || g.Requested || g.ProjectID == "" ||
-				!strings.Contains(g.Unknown, c.why) ||
-				!strings.HasSuffix(g.Unknown, "nova-manage placement heal_allocations --instance "+guestUUID) {
+			if g := got[0]; g.Resources != nil || g.FromFlavor || g.ProjectID == "" ||
+				!strings.Contains(g.ResourcesUnknown, c.why) ||
+				!strings.HasSuffix(g.ResourcesUnknown, "nova-manage placement heal_allocations --instance "+guestUUID) {
 				t.Errorf("%+v", g)
 			}
 		})
@@ -160,7 +160,7 @@ func TestGuestsInCells(t *testing.T) {
 	}
 	diff(t, "resources", providertree.ProviderResources{cell.UUID: {"VCPU": 2, "MEMORY_MB": 2048},
 		nodeUUID: {"DISK_GB": 20}}, got[0].Resources)
-	if got[1].Resources != nil || !strings.Contains(got[1].Unknown, "not bound to NUMA cells") {
+	if got[1].Resources != nil || !strings.Contains(got[1].ResourcesUnknown, "not bound to NUMA cells") {
 		t.Errorf("%+v", got[1])
 	}
 }

@@ -250,8 +250,8 @@ func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
 }
 
 // ConsoleLog returns the end of what an instance wrote to its serial console.
-func (d *Driver) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
-	return d.managing.manager.ConsoleLog(ctx, node, uuid, most)
+func (d *Driver) ConsoleLog(ctx context.Context, node, uuid string, maxBytes int) ([]byte, error) {
+	return d.managing.manager.ConsoleLog(ctx, node, uuid, maxBytes)
 }
 
 // OpenConsole opens the serial console of an instance.

@@ -226,10 +226,10 @@ func TestRealGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	slices.SortFunc(got, func(a, b plugins.Guest) int { return strings.Compare(a.UUID, b.UUID) })
 	diff(t, "guests", []plugins.Guest{
 		{
-			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Requested: true,
+			UUID: guestUUID, Name: "instance-00000001", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", FromFlavor: true,
 			Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}},
 		},
-		{UUID: otherUUID, Name: "other", Unknown: notNovas},
+		{UUID: otherUUID, Name: "other", ResourcesUnknown: notNovas},
 	}, got)
 }
 

@@ -31,10 +31,12 @@ func (r requests) guest(d domain.Domain) plugins.Guest {
 	g.ProjectID, g.UserID = d.Owner()
 	switch {
 	case d.Mark != nil:
-		g.Unknown = "the compute API created it. What to do: openstack resource provider allocation set " + d.UUID
+		g.ResourcesUnknown = "the compute API created it. " +
+			"What to do: openstack resource provider allocation set " + d.UUID
 		return g
 	case d.Nova == nil:
-		g.Unknown = "its domain has no Nova metadata. What to do: openstack resource provider allocation set " + d.UUID
+		g.ResourcesUnknown = "its domain has no Nova metadata. " +
+			"What to do: openstack resource provider allocation set " + d.UUID
 		return g
 	}
 	amounts, reason := d.Requested(r.cfg.sets.Shared)
@@ -42,10 +44,11 @@ func (r requests) guest(d domain.Domain) plugins.Guest {
 		g.Resources, reason = r.place(d, amounts)
 	}
 	if reason != "" {
-		g.Unknown = fmt.Sprintf("%s. What to do: nova-manage placement heal_allocations --instance %s", reason, d.UUID)
+		g.ResourcesUnknown = fmt.Sprintf("%s. What to do: nova-manage placement heal_allocations --instance %s",
+			reason, d.UUID)
 		return g
 	}
-	g.Requested = true
+	g.FromFlavor = true
 	return g
 }
 

@@ -157,7 +157,7 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 	unknown := "it is not bound to NUMA cells, so it is unknown which cell provides its VCPU is. What to do: " +
 		"nova-manage placement heal_allocations --instance " + guestUUID
 	diff(t, "guests", []plugins.Guest{{UUID: guestUUID,
-		Name: "watched", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Unknown: unknown}}, guests)
+		Name: "watched", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", ResourcesUnknown: unknown}}, guests)
 	must(err)
 	drain(eventLog)
 	must(s.Destroy(t.Context(), guest.Name))

@@ -238,12 +238,12 @@ func (id *instanceDriver) Leave(ctx context.Context, node, uuid string) error {
 func (id *instanceDriver) Shutdown(context.Context) error { return nil }
 
 // ConsoleLog shows how much was asked for of which instance; those of some uuids have none.
-func (id *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, most int) ([]byte, error) {
+func (id *instanceDriver) ConsoleLog(_ context.Context, node, uuid string, maxBytes int) ([]byte, error) {
 	switch uuid {
 	case rootUUID:
 		return nil, plugins.ErrInstanceNotFound
 	case oneInstance:
-		return []byte(fmt.Sprintf("%s %s %d \xff", node, uuid, most)), nil
+		return []byte(fmt.Sprintf("%s %s %d \xff", node, uuid, maxBytes)), nil
 	}
 	return nil, &plugins.InstanceFault{Reason: "nothing is kept of it"}
 }

@@ -117,9 +117,9 @@ func (p *Plugin) SetPower(
 // ConsoleLog returns the end of what an instance wrote to its console; see [plugins.ConsoleLogger]
 // for the contract. It waits for no other call. Errors: as [Plugin.Instances];
 // [plugins.ErrInstanceNotFound]; a [*plugins.InstanceFault].
-func (p *Plugin) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
+func (p *Plugin) ConsoleLog(ctx context.Context, node, uuid string, maxBytes int) ([]byte, error) {
 	return call(ctx, p, "ConsoleLog "+uuid,
-		func(s *activeProcess) ([]byte, error) { return s.ConsoleLog(ctx, node, uuid, most) })
+		func(s *activeProcess) ([]byte, error) { return s.ConsoleLog(ctx, node, uuid, maxBytes) })
 }
 
 // OpenConsole opens the serial console of an instance; see [plugins.ConsoleOpener] for the

@@ -107,7 +107,7 @@ func unitsCondition(r Resource) condition {
 		kind: StepUnits, text: fmt.Sprintf("gives %d %s in one piece", r.Amount, r.Class),
 		met: func(p, _ *ledger.Provider, _ bool) bool {
 			inv, _ := p.Inventory(r.Class)
-			rule := inv.Limits().Units(r.Amount)
+			rule := inv.Limits().BrokenUnit(r.Amount)
 			if rule != providertree.RuleNone {
 				broken[rule] = true
 			}

@@ -278,7 +278,7 @@ func (tx *Tx) fits(claims []claim) error {
 					Class: a.Class, Consumer: c.Consumer, Detail: broken.Error()}
 			}
 			limits := inv.Limits()
-			if rule := limits.Units(a.Used); rule != providertree.RuleNone {
+			if rule := limits.BrokenUnit(a.Used); rule != providertree.RuleNone {
 				return refused(AllocationConstraint, providertree.FitError{Rule: rule, Limits: limits, Amount: a.Used})
 			}
 			k := key{a.provider, a.class}

@@ -189,7 +189,7 @@ func overCapacity(tree *providertree.Tree, allocations providertree.Allocations)
 			for _, class := range allocations[id].Resources[provider].Classes() {
 				n := allocations[id].Resources[provider][class]
 				inv, ok := tree.Inventory(provider, class)
-				if l := inv.Limits(); ok && l.Units(n) != providertree.RuleNone {
+				if l := inv.Limits(); ok && l.BrokenUnit(n) != providertree.RuleNone {
 					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d",
 						id, n, class, provider, l.MinUnit, l.MaxUnit, l.StepSize))
 				}

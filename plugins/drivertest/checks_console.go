@@ -53,9 +53,9 @@ var consoleChecks = []check{
 	},
 }
 
-func (p *proc) consoleLog(ctx context.Context, node, id string, most int64) ([]byte, error) {
+func (p *proc) consoleLog(ctx context.Context, node, id string, maxBytes int64) ([]byte, error) {
 	reply, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.ConsoleLogResponse, error) {
-		return p.Instances().ConsoleLog(ctx, &driverv1.ConsoleLogRequest{Node: node, Uuid: id, MaxBytes: most})
+		return p.Instances().ConsoleLog(ctx, &driverv1.ConsoleLogRequest{Node: node, Uuid: id, MaxBytes: maxBytes})
 	})
 	return reply.GetLog(), err
 }
@@ -69,17 +69,17 @@ func checkConsoleLog(ctx context.Context, b *bench) error {
 		if state == shutdown && p.mustSetPower(ctx, m, shutdown, true) != nil {
 			return notRun("the driver does not stop the instance; see instances/power")
 		}
-		for _, most := range []int64{protocol.MaxConsoleLog, 1} {
-			log, err := p.consoleLog(ctx, m.node, m.spec.GetUuid(), most)
+		for _, maxBytes := range []int64{protocol.MaxConsoleLog, 1} {
+			log, err := p.consoleLog(ctx, m.node, m.spec.GetUuid(), maxBytes)
 			sent := fmt.Sprintf("ConsoleLog of instance %s, which is %s, with max_bytes %d",
-				m.spec.GetUuid(), powerName(state), most)
+				m.spec.GetUuid(), powerName(state), maxBytes)
 			switch {
 			case kind(err) == protocol.KindInstanceFault:
 				return notRun("the driver keeps no console log of its instances with this configuration (%s)",
 					describe(err))
 			case err != nil:
 				return failf(sent, "%s", describe(err))
-			case int64(len(log)) > most:
+			case int64(len(log)) > maxBytes:
 				return failf(sent, "a response of %d bytes", len(log))
 			}
 		}

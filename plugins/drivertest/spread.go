@@ -74,7 +74,7 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []providertre
 	}
 	slot -= slot % step
 	for _, d := range to {
-		if d.Units(slot) != providertree.RuleNone || step%d.StepSize != 0 {
+		if d.BrokenUnit(slot) != providertree.RuleNone || step%d.StepSize != 0 {
 			return // no amount is valid everywhere
 		}
 	}
@@ -107,7 +107,7 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []providertre
 			}
 			amount := size(i)
 			if r.renames.Present(at.Class) != class ||
-				amount > free[key] || was.Units(amount) != providertree.RuleNone {
+				amount > free[key] || was.BrokenUnit(amount) != providertree.RuleNone {
 				continue
 			}
 			free[key] -= amount

@@ -81,7 +81,7 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 	}
 	for _, g := range in.Guests {
 		c.guests[g.UUID] = g
-		if g.Requested {
+		if g.FromFlavor {
 			continue
 		}
 		for _, amounts := range g.Resources {
@@ -213,7 +213,7 @@ func (c comparison) compareGuest(g plugins.Guest, owner Owner) (found Guest, wro
 	case !held.Empty():
 		found.Kept = "it has allocations elsewhere: it may be migrating, or was evacuated and is still here"
 	case g.Resources == nil:
-		found.Kept = cmp.Or(g.Unknown, "the driver does not report its resources")
+		found.Kept = cmp.Or(g.ResourcesUnknown, "the driver does not report its resources")
 	case found.ProjectID == "" || found.UserID == "":
 		found.Kept = "the driver does not report its project and user (--incomplete-project and --incomplete-user " +
 			"supply them)"
@@ -226,7 +226,7 @@ func (c comparison) compareGuest(g plugins.Guest, owner Owner) (found Guest, wro
 // resources it does not know, or knows only as requested.
 func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []Difference {
 	out := []Difference{}
-	if g.Resources == nil || g.Requested {
+	if g.Resources == nil || g.FromFlavor {
 		return out
 	}
 	providers := maps.Clone(c.names)

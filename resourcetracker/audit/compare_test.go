@@ -383,9 +383,9 @@ func TestRequestedResources(t *testing.T) {
 	requested := resources{root: {"VCPU": 2}}
 	in := node(held("a", resources{root: {"VCPU": 4}}))
 	in.Guests = []plugins.Guest{
-		{UUID: "a", ProjectID: "p", UserID: "u", Requested: true, Resources: requested},
-		{UUID: "b", ProjectID: "p", UserID: "u", Requested: true, Resources: requested},
-		{UUID: "c", ProjectID: "p", UserID: "u", Unknown: "it is pinned. What to do: fix c"},
+		{UUID: "a", ProjectID: "p", UserID: "u", FromFlavor: true, Resources: requested},
+		{UUID: "b", ProjectID: "p", UserID: "u", FromFlavor: true, Resources: requested},
+		{UUID: "c", ProjectID: "p", UserID: "u", ResourcesUnknown: "it is pinned. What to do: fix c"},
 	}
 	got := audit.Compare(in, hourOld, audit.Owner{})
 	if len(got.Unaccounted) != 2 || got.Unaccounted[0].UUID != "b" || got.Unaccounted[0].Kept != "" {

@@ -186,7 +186,7 @@ func (g *guard) checkPlaces(consumer, provider string, resources providertree.Re
 		n := resources[class]
 		inv, found := g.Desired.Inventory(provider, class)
 		i := inv.Limits()
-		broken := i.Units(n)
+		broken := i.BrokenUnit(n)
 		switch {
 		case !g.Desired.Exists(provider):
 			g.add(fixPlaces, consumer, provider, class,
@@ -300,7 +300,7 @@ func (g *guard) checkLeaving(consumer string, before, after providertree.Consume
 func (g *guard) checkGuests() {
 	classes := map[string]bool{} // of which the driver lists something
 	known := slices.DeleteFunc(slices.Clone(g.Guests),
-		func(guest plugins.Guest) bool { return guest.Resources == nil || guest.Requested })
+		func(guest plugins.Guest) bool { return guest.Resources == nil || guest.FromFlavor })
 	for _, guest := range known {
 		for _, amounts := range guest.Resources {
 			for class := range amounts {

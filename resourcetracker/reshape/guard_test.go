@@ -359,7 +359,7 @@ func TestGuardLetsAllocationsLeaveForAReason(t *testing.T) {
 func TestGuardComparesGuestsWithWhatMoves(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	requested := listed(id(9, 1), id(4, 1), 2)
-	requested.Requested = true
+	requested.FromFlavor = true
 	for name, guests := range map[string][]plugins.Guest{
 		"it agrees":                {listed(id(9, 1), id(4, 0), 2), listed(id(9, 2), id(4, 1), 1)},
 		"resources are not known":  {{UUID: id(9, 1)}, {UUID: id(9, 2)}},

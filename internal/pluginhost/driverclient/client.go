@@ -274,7 +274,7 @@ func listen[E any](ctx context.Context, c *Client, call string,
 
 // eventNode returns the name, or "" for all nodes if it is invalid.
 func eventNode(name string) string {
-	if providertree.ValidateProviderName(name) != nil || providertree.Printable(name) != nil {
+	if providertree.ValidateProviderName(name) != nil || providertree.ValidateText(name) != nil {
 		return ""
 	}
 	return name

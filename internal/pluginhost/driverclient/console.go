@@ -15,11 +15,11 @@ import (
 )
 
 // ConsoleLog returns the end of an instance's console log.
-func (c *Client) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
+func (c *Client) ConsoleLog(ctx context.Context, node, uuid string, maxBytes int) ([]byte, error) {
 	const call = "ConsoleLog"
 	uuid, problem := target(node, uuid)
-	if problem == nil && (most < 1 || most > protocol.MaxConsoleLog) {
-		problem = fmt.Errorf("%d bytes are asked for: must be 1 to %d", most, protocol.MaxConsoleLog)
+	if problem == nil && (maxBytes < 1 || maxBytes > protocol.MaxConsoleLog) {
+		problem = fmt.Errorf("%d bytes are asked for: must be 1 to %d", maxBytes, protocol.MaxConsoleLog)
 	}
 	if err := c.checkRequest(call, problem); err != nil {
 		return nil, err
@@ -28,12 +28,12 @@ func (c *Client) ConsoleLog(ctx context.Context, node, uuid string, most int) ([
 		return nil, err
 	}
 	reply, err := manage(ctx, c, call, uuid, c.instances.ConsoleLog,
-		&driverv1.ConsoleLogRequest{Node: node, Uuid: uuid, MaxBytes: int64(most)})
+		&driverv1.ConsoleLogRequest{Node: node, Uuid: uuid, MaxBytes: int64(maxBytes)})
 	if err != nil {
 		return nil, err
 	}
-	if n := len(reply.GetLog()); n > most {
-		return nil, c.badReply(call, fmt.Errorf("%d bytes of a console log, at most %d were asked for", n, most))
+	if n := len(reply.GetLog()); n > maxBytes {
+		return nil, c.badReply(call, fmt.Errorf("%d bytes of a console log, at most %d were asked for", n, maxBytes))
 	}
 	return reply.GetLog(), nil
 }

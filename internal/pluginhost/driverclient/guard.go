@@ -19,7 +19,7 @@ func checkNodes(nodes []plugins.Node) error {
 	names, uuids := map[string]bool{}, map[string]string{}
 	for i := range nodes {
 		n := &nodes[i]
-		switch problem := providertree.Printable(n.Name); {
+		switch problem := providertree.ValidateText(n.Name); {
 		case providertree.ValidateProviderName(n.Name) != nil:
 			d.add("node %d (%q): its name has %d characters, must have 1 to 200",
 				i, clipped(n.Name), len([]rune(n.Name)))

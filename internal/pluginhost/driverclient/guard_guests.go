@@ -56,18 +56,18 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 			append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
 	}
 	g := plugins.Guest{
-		Name:      printable(m.GetName(), maxOwner),
-		ProjectID: m.GetProjectId(),
-		UserID:    m.GetUserId(),
-		Unknown:   printable(m.GetResourcesUnknown(), maxUnknown),
-		Requested: m.GetRequested(),
+		Name:             printable(m.GetName(), maxOwner),
+		ProjectID:        m.GetProjectId(),
+		UserID:           m.GetUserId(),
+		ResourcesUnknown: printable(m.GetResourcesUnknown(), maxUnknown),
+		FromFlavor:       m.GetRequested(),
 	}
 	var err error
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
 		wrong("its uuid is invalid")
 	}
-	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.Printable(g.ProjectID) != nil ||
-		providertree.Printable(g.UserID) != nil {
+	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.ValidateText(g.ProjectID) != nil ||
+		providertree.ValidateText(g.UserID) != nil {
 		wrong("the id of its project or user must have at most %d bytes, all printable", maxOwner)
 	}
 	if m.GetResources() == nil {

@@ -176,7 +176,7 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 func (g ground) whyRefused(consumer string, portion plugins.Portion) string {
 	inv, _ := g.Tree.Inventory(portion.Place.Provider, portion.Place.Class)
 	i, all := inv.Limits(), portion.Amount+g.held[stake{consumer, portion.Place}]
-	if i.Units(all) != providertree.RuleNone {
+	if i.BrokenUnit(all) != providertree.RuleNone {
 		provider, _ := g.Tree.Provider(portion.Place.Provider)
 		return fmt.Sprintf(
 			"it would hold %d of %s of resource provider %s, which allows a consumer %d to %d in steps of %d",

@@ -18,7 +18,7 @@ import (
 // ConsoleLog returns the end of what an instance wrote to its serial console, at most so many
 // bytes. virtlogd, if it writes the file, moves what it has had enough of to files beside it with
 // .0, .1 and so on at their ends.
-func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
+func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, maxBytes int) ([]byte, error) {
 	j, err := m.begin(ctx, node, uuid)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 	if path == "" {
 		return nil, j.fault("its serial console is not written to a file")
 	}
-	out, err := tail(path, most)
+	out, err := tail(path, maxBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // it never ran
 		return nil, nil
@@ -42,8 +42,8 @@ func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 	case err != nil:
 		return nil, fmt.Errorf("reading the console log of instance %s: %w", uuid, err)
 	}
-	if len(out) < most {
-		former, err := tail(path+".0", most-len(out))
+	if len(out) < maxBytes {
+		former, err := tail(path+".0", maxBytes-len(out))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading the console log of instance %s: %w", uuid, err)
 		}
@@ -120,7 +120,7 @@ func (h *handover) abandon() {
 }
 
 // tail returns the last bytes of a file.
-func tail(path string, most int) ([]byte, error) {
+func tail(path string, maxBytes int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -133,5 +133,5 @@ func tail(path string, most int) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is no regular file", path)
 	}
-	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-int64(most)), int64(most)))
+	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-int64(maxBytes)), int64(maxBytes)))
 }
