@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -57,7 +56,7 @@ func (b brokenPlugin) options(path, name string) drivertest.Options {
 	}
 	limits := patient
 	if b.hangs {
-		limits = driverclient.Timeouts{
+		limits = drivertest.Timeouts{
 			Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second,
 			Nodes: 2 * time.Second, Stop: 2 * time.Second,
 		}

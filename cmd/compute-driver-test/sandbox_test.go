@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -41,7 +40,7 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 		want   drivertest.Outcome
 	}{
 		"the agent's": {func(*drivertest.Options) {}, drivertest.Failed},
-		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &launch.Sandbox{Modes: true} },
+		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &drivertest.Sandbox{Modes: true} },
 			drivertest.Passed},
 		"none": {func(o *drivertest.Options) { o.NoSandbox = true }, drivertest.Passed},
 	} {

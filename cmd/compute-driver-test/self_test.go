@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -20,7 +19,7 @@ import (
 const fakePackage = "github.com/compute-agent/compute-agent/cmd/compute-driver-fake"
 
 // patient are limits of drivers that pass, on a busy machine.
-var patient = driverclient.Timeouts{Info: time.Minute, Health: time.Minute, Stop: time.Minute}
+var patient = drivertest.Timeouts{Info: time.Minute, Health: time.Minute, Stop: time.Minute}
 
 // binDir has the executables made once for all tests.
 var binDir, fakePath, brokenPath string

@@ -65,9 +65,9 @@ func newBench(opts Options) (*bench, error) {
 	case opts.NoSandbox:
 		opts.Sandbox = nil
 	case opts.Sandbox == nil:
-		opts.Sandbox = launch.StandardSandbox(opts.Config, opts.Former)
+		opts.Sandbox = (*Sandbox)(launch.StandardSandbox(opts.Config, opts.Former))
 	}
-	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
+	b := &bench{opts: opts, limits: driverclient.Timeouts(opts.Limits).WithDefaults(), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
@@ -104,7 +104,7 @@ func (b *bench) start(ctx context.Context) (*proc, error) {
 func (b *bench) startWith(ctx context.Context, h *pluginhost.Host) (*proc, error) {
 	s, err := h.Open(ctx, pluginhost.Spec{
 		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env,
-		Timeouts: b.limits, Sandbox: b.opts.Sandbox,
+		Timeouts: b.limits, Sandbox: (*launch.Sandbox)(b.opts.Sandbox),
 	})
 	if err != nil {
 		return nil, failf("a start of the plugin, as the agent starts it", "%v", err)

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
@@ -31,14 +29,6 @@ const (
 	Failed = trial.Failed
 	// NotRun: nothing is known of the driver, for the reason that Result.Why gives.
 	NotRun = trial.NotRun
-)
-
-// Types of [Options].
-type (
-	// Sandbox is what a plugin's process can do.
-	Sandbox = launch.Sandbox
-	// Timeouts are the deadlines of a plugin's start, calls and stop.
-	Timeouts = driverclient.Timeouts
 )
 
 // check is a Check and what it does.

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -71,7 +72,7 @@ func (b *bench) runFormer(ctx context.Context) error {
 	}
 	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
 	s, err := h.Open(ctx, pluginhost.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env,
-		Timeouts: b.limits, Sandbox: b.opts.Sandbox})
+		Timeouts: b.limits, Sandbox: (*launch.Sandbox)(b.opts.Sandbox)})
 	if err != nil {
 		return fail("does not start: %v", err)
 	}

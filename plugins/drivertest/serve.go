@@ -56,7 +56,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 func optionsOf(o trial.SuiteOptions) (Options, error) {
 	opts := Options{
 		Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, FormerPath: o.FormerPath, Former: o.Former,
-		Sandbox: o.Sandbox, NoSandbox: o.NoSandbox,
+		Sandbox: (*Sandbox)(o.Sandbox), NoSandbox: o.NoSandbox,
 		Timeout: o.Timeout, CheckTimeout: o.CheckTimeout, FailFast: o.FailFast,
 	}
 	if o.Instances {

@@ -61,6 +61,41 @@ type Options struct {
 	Log func(line []byte)
 }
 
+// Sandbox says what a plugin's process, and what it starts, can do: docs/drivers.md, The sandbox,
+// has the rules. Its fields are those of [launch.Sandbox].
+type Sandbox struct {
+	// Required keeps the plugin from being started where the kernel has no Landlock or no filters
+	// of system calls. Else it runs with what there is.
+	Required bool
+	// Secrets are files and directories that the process must not read, but for the names in a
+	// directory. They are exempt from Write.
+	Secrets []string
+	// Protected are files and directories that it may read and that are exempt from Write. In a
+	// directory of Secrets it may read what Write has.
+	Protected []string
+	// Write are files and directories that it may write to. One that contains secrets is open
+	// without them, and one in a directory of Secrets is open for reading.
+	Write []string
+	// GrantRead and GrantWrite are what an operator allows in any case, secrets or not.
+	GrantRead, GrantWrite []string
+	// Modes lets the process change modes, owners and extended attributes of files: of all files of
+	// its user, because Landlock does not restrict that.
+	Modes bool
+}
+
+// Timeouts are the deadlines of a plugin's start, calls and stop; 0 is the agent's own default. Its
+// fields are those of [driverclient.Timeouts].
+type Timeouts struct {
+	Handshake time.Duration // from exec to the connection; default 30 s: a hypervisor that boots is busy
+	Info      time.Duration // default 5 s
+	Configure time.Duration // default 30 s
+	Nodes     time.Duration // AvailableNodes, NodeDeleted; default 30 s
+	Update    time.Duration // UpdateProviderTree, ReshapeStep, Guests, Instances; default 60 s
+	Instance  time.Duration // Spawn, Destroy, SetPower; default 10 min
+	Health    time.Duration // one health check; default 3 s
+	Stop      time.Duration // Shutdown, before the process is killed; default 10 s
+}
+
 // Suite returns all checks, in the order in which they run.
 func Suite() []Check {
 	var out []Check
