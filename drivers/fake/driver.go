@@ -69,7 +69,7 @@ func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	d.played = played
 	d.apply(cfg)
 	log := plugins.Logger(ctx)
-	log.Debug().Int("nodes", len(cfg.Nodes)).Msg("configured")
+	log.Debug().Int("nodes", len(cfg.Nodes)).Msg("Applied the configuration.")
 	return nil
 }
 

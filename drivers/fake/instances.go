@@ -131,7 +131,7 @@ func (d *driver) Spawn(
 	m.Power, m.Complete = plugins.PowerRunning, true
 	m.writeBoot()
 	log := plugins.Logger(ctx)
-	log.Info().Str("instance", m.UUID).Str("node", node).Bool("resumed", there).Msg("made an instance")
+	log.Info().Str("instance", m.UUID).Str("node", node).Bool("resumed", there).Msg("Created the instance.")
 	return m.instance(), h.put(m)
 }
 
@@ -181,7 +181,7 @@ func (d *driver) Restore(
 	}
 	m.Complete = true
 	log := plugins.Logger(ctx)
-	log.Info().Str("instance", m.UUID).Str("node", node).Msg("made an instance again over its disk")
+	log.Info().Str("instance", m.UUID).Str("node", node).Msg("Created the instance again over its disk.")
 	return m.instance(), h.put(m)
 }
 

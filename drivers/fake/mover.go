@@ -208,7 +208,8 @@ func (d *driver) Arrive(
 	}
 	m.Power, m.Complete, m.Disk = plugins.PowerShutdown, true, text
 	log := plugins.Logger(ctx)
-	log.Info().Str("instance", m.UUID).Str("node", node).Str("from", from.Node).Msg("an instance arrived")
+	log.Info().Str("instance", m.UUID).Str("node", node).Str("from", from.Node).
+		Msg("The instance arrived from another host.")
 	return m.instance(), h.put(m)
 }
 

@@ -165,7 +165,8 @@ func (c config) reshape(
 			c.Layout, Violations: violations}
 	}
 	log := plugins.Logger(ctx)
-	log.Info().Str("layout", c.Layout).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")
+	log.Info().Str("layout", c.Layout).Int("places", len(relocations)).Int("moves", len(moves)).
+		Msg("Reshaped the provider tree.")
 	return c.applyFault(after, moves)
 }
 

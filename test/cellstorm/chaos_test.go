@@ -83,7 +83,7 @@ var moments = []string{
 	`"method":"GET","path":"/allocation_candidates`,
 	`"method":"PUT","path":"/allocations/`, // claimed, or removed
 	`"method":"GET","path":"/allocations/`, // about to be made, or removed
-	`"message":"made an instance"`,
+	`"message":"Created the instance."`,
 	`"message":"Created the guest of a server."`,
 	`"message":"Removed a server and its allocations."`,
 	`"method":"DELETE","path":"/v2.1/servers/`,

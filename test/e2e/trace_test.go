@@ -105,7 +105,7 @@ func (m *movers) logs(t *testing.T, request string) {
 		words = append(words, "--file", path)
 	}
 	m.agents["cn1"].Await(t, 0, request, "Created the guest of a server.")
-	m.agents["cn1"].Await(t, 0, request, "made an instance") // its pipe may be slower than its answer
+	m.agents["cn1"].Await(t, 0, request, "Created the instance.") // its pipe may be slower than its answer
 	keep("placement", m.world.Placement.Lines())
 	keep("compute-api", m.world.API.Lines())
 	for name, cell := range m.world.Cells {
@@ -120,7 +120,7 @@ func (m *movers) logs(t *testing.T, request string) {
 	// compute API logs a request after it has told the scheduler of it, and the agent a line of the
 	// driver when it reads it.
 	want := []string{"request", "Carried out a change for the compute API.", "Created the guest of a server."}
-	others := map[string]bool{"compute API request": false, "made an instance": false}
+	others := map[string]bool{"compute API request": false, "Created the instance.": false}
 	var got []string
 	for line := range strings.Lines(out) {
 		var entry struct {

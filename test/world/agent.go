@@ -105,7 +105,7 @@ func (a *Agent) Spawned() map[string]int {
 	out := map[string]int{}
 	for _, line := range a.Lines() {
 		var said struct{ Message, Instance string }
-		if json.Unmarshal([]byte(line), &said) == nil && said.Message == "made an instance" {
+		if json.Unmarshal([]byte(line), &said) == nil && said.Message == "Created the instance." {
 			out[said.Instance]++
 		}
 	}

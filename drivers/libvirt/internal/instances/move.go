@@ -184,7 +184,8 @@ func (j *job) arrive(
 		return plugins.Instance{}, j.abortArrival(ctx, d, resumed, err)
 	}
 	d.markRan(j.log) // it ran elsewhere
-	j.log.Info().Str("domain", g.Name).Str("from", from.Node).Bool("resumed", resumed).Msg("an instance arrived")
+	j.log.Info().Str("domain", g.Name).Str("from", from.Node).Bool("resumed", resumed).
+		Msg("The instance arrived from another host.")
 	return g.instance(), nil
 }
 

@@ -86,7 +86,7 @@ func (j *job) restore(
 	if g, err = j.define(ctx, spec, hardware, tree, d, disks); err != nil {
 		return plugins.Instance{}, err
 	}
-	j.log.Info().Str("domain", g.Name).Msg("made an instance again over its disks")
+	j.log.Info().Str("domain", g.Name).Msg("Created the instance again over its disks.")
 	return g.instance(), nil
 }
 

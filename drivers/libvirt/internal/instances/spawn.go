@@ -84,7 +84,7 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if !g.managed() {
 		return plugins.Instance{}, fmt.Errorf("instance %s: its domain disappeared while it was starting", j.uuid)
 	}
-	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("made an instance")
+	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("Created the instance.")
 	return g.instance(), nil
 }
 
