@@ -149,7 +149,7 @@ func TestPluginRunSaysWhatBroke(t *testing.T) {
 	agent := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	for fault, want := range map[string][]string{
 		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)",
-			"log: error  The driver panicked", "drivers/fake/faults_process.go:"},
+			"log: error  The driver panicked", "drivers/fake/internal/faults/process.go:"},
 		"crash": {"UpdateProviderTree: the process ended (exit status 7)"},
 		"print": {"log: output "},
 	} {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/drivers/fake/internal/faults"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -53,7 +54,7 @@ type config struct {
 	// Instances lets the driver manage instances; nil: it does not.
 	Instances *management `json:"instances" toml:"instances"`
 	// Faults are what the driver does wrong on purpose.
-	Faults faults `json:"faults" toml:"faults"`
+	Faults faults.Config `json:"faults" toml:"faults"`
 	// NotReady makes calls fail with NotReady and this reason.
 	NotReady string `json:"not_ready" toml:"not_ready"`
 	// Health is a problem to report; the driver works all the same.
@@ -167,7 +168,7 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	if err := cfg.checkGuestList(); err != nil {
 		return config{}, err
 	}
-	if err := cfg.Faults.check(); err != nil {
+	if err := cfg.Faults.Validate(); err != nil {
 		return config{}, err
 	}
 	return cfg, nil

@@ -76,7 +76,5 @@
 // reshape it, versions.go migrates layouts, instances.go creates instances so that it can be
 // interrupted anywhere (hypervisor.go is the machine, devices.go the devices of a guest),
 // scenario.go follows changes with time, guests.go lists guests, and node_info.go has the other
-// capabilities. faulty.go adds the faults: faults_process.go has those of any call,
-// faults_answers.go those of responses, faults_reshape.go those of a reshape, start.go those before
-// the handshake.
+// capabilities. faulty.go puts the faults of package faults around every call.
 package fake

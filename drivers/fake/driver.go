@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/drivers/fake/internal/faults"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -35,7 +36,7 @@ func (d *driver) Info() plugins.Info {
 }
 
 // ConfigSchema returns the schema of its configuration.
-func (d *driver) ConfigSchema() []byte { return withFaults(schema) }
+func (d *driver) ConfigSchema() []byte { return faults.WithFaults(schema) }
 
 // Configure checks everything before it changes anything, so that after an error the former
 // configuration stays.
@@ -116,16 +117,16 @@ func (d *driver) UpdateProviderTree(
 		if n.Name != node {
 			continue
 		}
-		if cfg.Faults.Reshape == ignore {
+		if cfg.Faults.Reshape == faults.Ignore {
 			return allocations, put(tree, root.UUID, n, node, map[string]bool{})
 		}
 		relocations, err := cfg.relocations(tree, root.UUID, n)
 		switch {
 		case err != nil:
 			return nil, err
-		case cfg.Faults.Reshape == repeat && allocations == nil:
+		case cfg.Faults.Reshape == faults.Repeat && allocations == nil:
 			return nil, &plugins.ReshapeNeeded{Reason: "it is configured to need one in every pass"}
-		case len(relocations) > 0 && (allocations == nil || cfg.Faults.Reshape == again):
+		case len(relocations) > 0 && (allocations == nil || cfg.Faults.Reshape == faults.Again):
 			return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 		}
 		if allocations != nil {

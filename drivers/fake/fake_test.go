@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/drivers/fake/internal/faults"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -236,7 +237,7 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 		"config":    {config{}, s.Properties, nil},
 		"guest":     {guest{}, lists.Properties.GuestList.Items.Properties, nil},
 		"instances": {management{}, lists.Properties.Instances.Properties, nil},
-		"faults":    {faults{}, lists.Properties.Faults.Properties, nil},
+		"faults":    {faults.Config{}, lists.Properties.Faults.Properties, nil},
 		"provider":  {provider{}, s.Defs["provider"].Properties, []string{"uuid"}}, // of nodes only
 		"inventory": {inventory{}, s.Defs["inventory"].Properties, nil},
 	} {

@@ -5,10 +5,9 @@ package fake
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"strings"
 	"sync"
 
+	"github.com/compute-agent/compute-agent/drivers/fake/internal/faults"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -44,6 +43,13 @@ var (
 	_ plugins.Watcher            = (*Driver)(nil)
 )
 
+// Start runs the faults of the arguments --start=FAULT,... before the handshake: crash, hang, noise
+// and others, which compute-driver-fake is started with in tests. It returns when the driver can be
+// served.
+//
+// Errors: an argument that is something else.
+func Start(args []string) error { return faults.Start(args) }
+
 // New returns a driver without a configuration.
 func New() *Driver {
 	return &Driver{driver: &driver{changed: make(chan struct{}), hyper: newHypervisor("")}}
@@ -55,11 +61,11 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if err != nil {
 		return err
 	}
-	if cfg.Faults != (faults{}) {
+	if cfg.Faults != (faults.Config{}) {
 		log := plugins.Logger(ctx)
 		log.Warn().Msg("Faults are configured: the driver fails on purpose.")
 	}
-	if err := cfg.Faults.run(ctx, cfg.Faults.Configure); err != nil {
+	if err := cfg.Faults.Run(ctx, cfg.Faults.Configure); err != nil {
 		return err
 	}
 	return d.driver.Configure(ctx, raw, host)
@@ -68,7 +74,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 // AvailableNodes has its faults first.
 func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	f := d.faults()
-	if err := f.run(ctx, f.Nodes); err != nil {
+	if err := f.Run(ctx, f.Nodes); err != nil {
 		return nil, err
 	}
 	return d.driver.AvailableNodes(ctx)
@@ -79,13 +85,8 @@ func (d *Driver) UpdateProviderTree(
 	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
 ) (providertree.Allocations, error) {
 	f := d.faults()
-	var spoils []treeFault
-	for _, name := range strings.Fields(f.Update) {
-		if spoil, ok := treeFaults[name]; ok {
-			spoils = append(spoils, spoil)
-		} else if err := f.run(ctx, name); err != nil {
-			return nil, err
-		}
+	if err := f.BeforeUpdate(ctx); err != nil {
+		return nil, err
 	}
 	after, err := d.driver.UpdateProviderTree(ctx, tree, node, allocations)
 	if err != nil {
@@ -95,14 +96,13 @@ func (d *Driver) UpdateProviderTree(
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.updates++
-	u := &treeUpdate{tree: tree, root: root, allocations: after.Clone(), given: allocations != nil, nth: d.updates}
-	for _, spoil := range spoils {
-		if err := spoil.do(u); err != nil {
-			return nil, err
-		}
+	u := &faults.TreeUpdate{Tree: tree, Root: root, Allocations: after.Clone(), Given: allocations != nil,
+		Nth: d.updates}
+	if err := f.AfterUpdate(u); err != nil {
+		return nil, err
 	}
-	d.renames = u.renames
-	return u.allocations, nil
+	d.renames = u.Renames
+	return u.Allocations, nil
 }
 
 // ClassRenames returns the renames of the fault rename, or else of the last reshape.
@@ -118,7 +118,7 @@ func (d *Driver) ClassRenames() map[string]string {
 // Health has its faults first.
 func (d *Driver) Health(ctx context.Context) error {
 	f := d.faults()
-	if err := f.run(ctx, f.Health); err != nil {
+	if err := f.Run(ctx, f.Health); err != nil {
 		return err
 	}
 	return d.driver.Health(ctx)
@@ -126,15 +126,8 @@ func (d *Driver) Health(ctx context.Context) error {
 
 // Watch has its faults when it begins.
 func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
-	f := d.faults()
-	for _, name := range strings.Fields(f.Watch) {
-		if name == "storm" {
-			for range stormLines {
-				changed("")
-			}
-		} else if err := f.run(ctx, name); err != nil {
-			return err
-		}
+	if err := d.faults().BeforeWatch(ctx, changed); err != nil {
+		return err
 	}
 	return d.driver.Watch(ctx, changed)
 }
@@ -142,7 +135,7 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 // Shutdown has only its faults.
 func (d *Driver) Shutdown(ctx context.Context) error {
 	f := d.faults()
-	return f.run(ctx, f.Shutdown)
+	return f.Run(ctx, f.Shutdown)
 }
 
 // Instances has its faults after the list, which some of them change.
@@ -152,14 +145,7 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range strings.Fields(f.List) {
-		if spoil, ok := listFaults[name]; ok {
-			list = spoil.do(list)
-		} else if err := f.run(ctx, name); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	return f.AfterList(ctx, list)
 }
 
 // Spawn has its faults after the instance is created: it exists whatever they do.
@@ -171,7 +157,7 @@ func (d *Driver) Spawn(
 		return made, err
 	}
 	f := d.faults()
-	return f.answer(ctx, made, f.Spawn)
+	return f.AfterInstance(ctx, made, f.Spawn)
 }
 
 // CheckSpawn has its faults first.
@@ -179,7 +165,7 @@ func (d *Driver) CheckSpawn(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) error {
 	f := d.faults()
-	if err := f.run(ctx, f.Check); err != nil {
+	if err := f.Run(ctx, f.Check); err != nil {
 		return err
 	}
 	return d.driver.CheckSpawn(ctx, node, spec, tree)
@@ -194,13 +180,13 @@ func (d *Driver) Restore(
 		return restored, err
 	}
 	f := d.faults()
-	return f.answer(ctx, restored, f.Spawn)
+	return f.AfterInstance(ctx, restored, f.Spawn)
 }
 
 // Destroy has its faults before the instance is removed.
 func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 	f := d.faults()
-	if err := f.run(ctx, f.Destroy); err != nil {
+	if err := f.Run(ctx, f.Destroy); err != nil {
 		return err
 	}
 	return d.driver.Destroy(ctx, node, uuid)
@@ -215,7 +201,7 @@ func (d *Driver) SetPower(
 		return is, err
 	}
 	f := d.faults()
-	return f.answer(ctx, is, f.Power)
+	return f.AfterInstance(ctx, is, f.Power)
 }
 
 // Depart has its faults after the machine is stopped.
@@ -225,7 +211,7 @@ func (d *Driver) Depart(ctx context.Context, node, uuid string) (string, error) 
 		return "", err
 	}
 	f := d.faults()
-	return offer, f.run(ctx, f.Depart)
+	return offer, f.Run(ctx, f.Depart)
 }
 
 // Arrive has its faults after the instance is created.
@@ -237,54 +223,28 @@ func (d *Driver) Arrive(
 		return made, err
 	}
 	f := d.faults()
-	return f.answer(ctx, made, f.Arrive)
+	return f.AfterInstance(ctx, made, f.Arrive)
 }
 
 // Leave has its faults before the instance is removed.
 func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
 	f := d.faults()
-	if err := f.run(ctx, f.Leave); err != nil {
+	if err := f.Run(ctx, f.Leave); err != nil {
 		return err
 	}
 	return d.driver.Leave(ctx, node, uuid)
 }
 
-// answer has faults after a call for one instance, some of which change the result.
-func (f faults) answer(ctx context.Context, answer plugins.Instance, names string) (plugins.Instance, error) {
-	for _, name := range strings.Fields(names) {
-		if spoil, ok := instanceFaults[name]; ok {
-			spoil.do(&answer)
-		} else if err := f.run(ctx, name); err != nil {
-			return answer, err
-		}
-	}
-	return answer, nil
-}
-
 // WatchInstances has its faults when it begins.
 func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
-	f := d.faults()
-	for _, name := range strings.Fields(f.Events) {
-		switch name {
-		case "storm":
-			for i := range stormLines {
-				changed("", fmt.Sprintf("00000000-dead-4bad-8bad-%012d", i))
-			}
-		case invalidEvents:
-			for _, uuid := range []string{notAUUID, "\xff\xfe", strings.Repeat("u", 1<<20), inventedUUID + "\n"} {
-				changed("no such node\x00", uuid)
-			}
-		default:
-			if err := f.run(ctx, name); err != nil {
-				return err
-			}
-		}
+	if err := d.faults().BeforeEvents(ctx, changed); err != nil {
+		return err
 	}
 	return d.driver.WatchInstances(ctx, changed)
 }
 
 // faults are those that are configured now.
-func (d *driver) faults() faults {
+func (d *driver) faults() faults.Config {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.follow()

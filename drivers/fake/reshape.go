@@ -167,7 +167,7 @@ func (c config) reshape(
 	log := plugins.Logger(ctx)
 	log.Info().Str("layout", c.Layout).Int("places", len(relocations)).Int("moves", len(moves)).
 		Msg("Reshaped the provider tree.")
-	return c.applyFault(after, moves)
+	return c.Faults.AfterReshape(after, moves)
 }
 
 // portionsAmong is for the instances, and for the guests that are configured.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/drivers/fake/internal/faults"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -232,8 +233,8 @@ func TestWhatDoesNotFitFails(t *testing.T) {
 func TestFaultsOfAReshape(t *testing.T) {
 	before := map[string]providertree.ProviderResources{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}},
 		guestB: {rootUUID: {"VGPU": 2}}}
-	for _, how := range reshapeFaults[1:] {
-		if how == ignore || how == repeat { // what is wrong with these is when they ask, see the next test
+	for _, how := range faults.Reshapes[1:] {
+		if how == faults.Ignore || how == faults.Repeat { // they ask at the wrong time, see the next test
 			continue
 		}
 		t.Run(how, func(t *testing.T) {
@@ -244,9 +245,9 @@ func TestFaultsOfAReshape(t *testing.T) {
 				consumers(before))
 			var failed *plugins.ReshapeFailed
 			switch {
-			case how == again:
+			case how == faults.Again:
 				testproc.ErrorIs(t, err, plugins.ErrReshapeNeeded, "%v")
-			case how == fail:
+			case how == "fail":
 				if !errors.As(err, &failed) || len(failed.Violations) != 2 {
 					t.Errorf("%v", err)
 				}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/compute-agent/compute-agent/drivers/fake/internal/faults"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -186,7 +187,7 @@ func (c config) step(
 	switch {
 	case err != nil || len(relocations) == 0:
 		return allocations, err
-	case c.Faults.Reshape == again:
+	case c.Faults.Reshape == faults.Again:
 		return nil, &plugins.ReshapeNeeded{Reason: describe(tree, relocations)}
 	}
 	moving := map[string]bool{}

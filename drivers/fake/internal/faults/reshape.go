@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fake
+package faults
 
 import (
 	"github.com/compute-agent/compute-agent/plugins"
@@ -9,8 +9,8 @@ import (
 
 // The faults of a reshape. The agent must reject each with all violations, and write nothing.
 const (
-	// again: it needs a reshape although it has the allocations.
-	again = "again"
+	// Again: it needs a reshape although it has the allocations.
+	Again = "again"
 	// fail: it fails for everything that it moved.
 	fail = "fail"
 	// lose: of everything that it moved, one unit is missing.
@@ -24,17 +24,21 @@ const (
 	forget = "forget"
 	// crowd: everything moves to one place, whether it fits or not.
 	crowd = "crowd"
-	// ignore: it acts as a release that knows the configured tree only: it needs no reshape, and
+	// Ignore: it acts as a release that knows the configured tree only: it needs no reshape, and
 	// keeps unknown providers.
-	ignore = "ignore"
-	// repeat: it needs a reshape whenever it gets no allocations.
-	repeat = "repeat"
+	Ignore = "ignore"
+	// Repeat: it needs a reshape whenever it gets no allocations.
+	Repeat = "repeat"
 )
 
-var reshapeFaults = []string{"", again, fail, lose, invent, swap, forget, crowd, ignore, repeat}
+// Reshapes are the values of Config.Reshape: none first, then each fault.
+var Reshapes = []string{"", Again, fail, lose, invent, swap, forget, crowd, Ignore, Repeat}
 
-// applyFault applies the configured fault to the result of a reshape.
-func (c config) applyFault(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
+// AfterReshape applies the configured fault to the result of a reshape, which made these moves, and
+// returns it. It edits the allocations.
+//
+// Errors: a [*plugins.ReshapeFailed] where that is the fault.
+func (c Config) AfterReshape(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
 	add := func(consumer string, at plugins.Place, n int64) {
 		if amounts := after[consumer].Resources[at.Provider]; amounts != nil {
 			if amounts[at.Class] += n; amounts[at.Class] == 0 {
@@ -47,7 +51,7 @@ func (c config) applyFault(after providertree.Allocations, moves plugins.Moves) 
 	}
 	failed := &plugins.ReshapeFailed{Reason: "it is configured to fail"}
 	for i, m := range moves {
-		switch c.Faults.Reshape {
+		switch c.Reshape {
 		case fail:
 			failed.Violations = append(failed.Violations,
 				plugins.Violation{Consumer: m.Consumer,
@@ -74,7 +78,7 @@ func (c config) applyFault(after providertree.Allocations, moves plugins.Moves) 
 			add(m.Consumer, plugins.Place{Provider: to.Provider, Class: m.To.Class}, m.Amount)
 		}
 	}
-	if c.Faults.Reshape == fail {
+	if c.Reshape == fail {
 		return nil, failed
 	}
 	return after, nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fake
+package faults
 
 import (
 	"errors"
@@ -11,72 +11,78 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// treeUpdate is one UpdateProviderTree under way.
-type treeUpdate struct {
-	tree        *providertree.Tree
-	root        providertree.Provider
-	allocations providertree.Allocations // as they will be returned
-	given       bool                     // there are allocations
-	renames     map[string]string
-	nth         int
+// TreeUpdate is the right answer to one UpdateProviderTree, which faults change.
+type TreeUpdate struct {
+	// Tree is the tree that the driver edited.
+	Tree *providertree.Tree
+	// Root is the node's provider in it.
+	Root providertree.Provider
+	// Allocations are a copy of those that the driver returns; nil: none.
+	Allocations providertree.Allocations
+	// Given says that the request had allocations.
+	Given bool
+	// Renames are the renames of resource classes that the driver reports; nil: its own.
+	Renames map[string]string
+	// Nth is how many calls there were, with this one.
+	Nth int
 }
 
 // treeFault is something wrong with the answer to UpdateProviderTree.
 type treeFault struct {
 	text string
-	do   func(a *treeUpdate) error
+	do   func(a *TreeUpdate) error
 }
 
 // treeFaults are those of UpdateProviderTree alone. They begin with the right answer.
 var treeFaults = map[string]treeFault{
 	"no-root": {"removes the node from its tree",
-		func(a *treeUpdate) error { _, err := a.tree.Remove(a.root.UUID); return err }},
+		func(a *TreeUpdate) error { _, err := a.Tree.Remove(a.Root.UUID); return err }},
 	"generation": {"changes a generation",
-		func(a *treeUpdate) error { return a.tree.SetGeneration(a.root.UUID, max(a.root.Generation, 0)+5) }},
+		func(a *TreeUpdate) error { return a.Tree.SetGeneration(a.Root.UUID, max(a.Root.Generation, 0)+5) }},
 	"foreign": {"removes all other providers below the node, also unmanaged ones", removeOthers},
 	"flicker": {"reports another inventory each time", flicker},
 	"huge":    {"answers with more than 64 MiB", huge},
 	"reshape": {"needs a reshape, and fails it over every consumer", failedReshape},
 	"again": {"needs a reshape even with allocations",
-		func(*treeUpdate) error { return &plugins.ReshapeNeeded{Reason: "again and again"} }},
+		func(*TreeUpdate) error { return &plugins.ReshapeNeeded{Reason: "again and again"} }},
 	"uninvited": {"returns allocations without having been given any", uninvited},
 	"lose": {"returns allocations without the first consumer",
-		func(a *treeUpdate) error {
-			return a.onFirstConsumer(func(consumer string) { delete(a.allocations, consumer) })
+		func(a *TreeUpdate) error {
+			return a.onFirstConsumer(func(consumer string) { delete(a.Allocations, consumer) })
 		}},
 	"invent": {"returns allocations with one VCPU too many", oneTooMany},
 	"rename": {"renames a resource class",
-		func(a *treeUpdate) error { a.renames = map[string]string{"CUSTOM_A": "A"}; return nil }},
+		func(a *TreeUpdate) error { a.Renames = map[string]string{"CUSTOM_A": "A"}; return nil }},
 }
 
 // removeOthers removes children before their parents.
-func removeOthers(a *treeUpdate) error {
-	uuids := a.tree.Subtree(a.root.UUID)
+func removeOthers(a *TreeUpdate) error {
+	uuids := a.Tree.Subtree(a.Root.UUID)
 	for i := len(uuids) - 1; i > 0; i-- {
-		if _, err := a.tree.Remove(uuids[i]); err != nil {
+		if _, err := a.Tree.Remove(uuids[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func flicker(a *treeUpdate) error {
-	_, err := a.tree.SetInventory(a.root.UUID, "VCPU", providertree.Inventory{Total: 8 + int64(a.nth%2)})
+func flicker(a *TreeUpdate) error {
+	_, err := a.Tree.SetInventory(a.Root.UUID, "VCPU", providertree.Inventory{Total: 8 + int64(a.Nth%2)})
 	return err
 }
 
-func huge(a *treeUpdate) error {
+func huge(a *TreeUpdate) error {
 	unit := providertree.Resource{Identifier: "x", Metadata: strings.Repeat("m", 65<<20)}
-	_, err := a.tree.SetResources(a.root.UUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}})
+	_, err := a.Tree.SetResources(a.Root.UUID, map[string][]providertree.Resource{"CUSTOM_X": {unit}})
 	return err
 }
 
-func failedReshape(a *treeUpdate) error {
-	if !a.given {
+func failedReshape(a *TreeUpdate) error {
+	if !a.Given {
 		return &plugins.ReshapeNeeded{Reason: "VGPU moves to a child"}
 	}
 	failed := &plugins.ReshapeFailed{Reason: "no capacity"}
-	for consumer, c := range a.allocations {
+	for consumer, c := range a.Allocations {
 		for provider, amounts := range c.Resources {
 			for class, n := range amounts {
 				failed.Violations = append(failed.Violations,
@@ -88,16 +94,16 @@ func failedReshape(a *treeUpdate) error {
 	return failed
 }
 
-func uninvited(a *treeUpdate) error {
-	if a.allocations == nil {
-		a.allocations = providertree.Allocations{}
+func uninvited(a *TreeUpdate) error {
+	if a.Allocations == nil {
+		a.Allocations = providertree.Allocations{}
 	}
 	return nil
 }
 
-func oneTooMany(a *treeUpdate) error {
+func oneTooMany(a *TreeUpdate) error {
 	return a.onFirstConsumer(func(consumer string) {
-		for _, amounts := range a.allocations[consumer].Resources {
+		for _, amounts := range a.Allocations[consumer].Resources {
 			amounts["VCPU"]++
 			return
 		}
@@ -105,11 +111,11 @@ func oneTooMany(a *treeUpdate) error {
 }
 
 // onFirstConsumer runs a change of one consumer. Without allocations there is nothing to do.
-func (t *treeUpdate) onFirstConsumer(change func(consumer string)) error {
-	if !t.given {
+func (t *TreeUpdate) onFirstConsumer(change func(consumer string)) error {
+	if !t.Given {
 		return nil
 	}
-	for consumer := range t.allocations {
+	for consumer := range t.Allocations {
 		change(consumer)
 		return nil
 	}

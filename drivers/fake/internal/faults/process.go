@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fake
+package faults
 
 import (
 	"bytes"
@@ -31,62 +31,63 @@ const (
 // fault is something that a driver must not do.
 type fault struct {
 	text string
-	do   func(ctx context.Context, f faults) error
+	do   func(ctx context.Context, f Config) error
 }
 
 // callFaults are those that any call can have.
 var callFaults = map[string]fault{
-	"hang": {"never returns, even if the call is cancelled", func(context.Context, faults) error { select {} }},
+	"hang": {"never returns, even if the call is cancelled", func(context.Context, Config) error { select {} }},
 	"late": {"returns when the deadline has passed, with success", late},
 	"wait": {"returns when there is a file of the configured name", wait},
-	"error": {"returns an error", func(context.Context, faults) error {
+	"error": {"returns an error", func(context.Context, Config) error {
 		return errors.New("something is wrong")
 	}},
 	"refuse": {"returns a configuration error", refuse},
 	"not-ready": {"returns NotReady",
-		func(context.Context, faults) error { return &plugins.NotReady{Reason: "it sleeps"} }},
+		func(context.Context, Config) error { return &plugins.NotReady{Reason: "it sleeps"} }},
 	"panic": {"panics in the call, which the SDK catches",
-		func(context.Context, faults) error { panic("a defect of the driver") }},
-	"panic-elsewhere": {"panics in another goroutine, which ends the process", func(context.Context, faults) error {
+		func(context.Context, Config) error { panic("a defect of the driver") }},
+	"panic-elsewhere": {"panics in another goroutine, which ends the process", func(context.Context, Config) error {
 		go panic("a defect of the driver, elsewhere")
 		select {}
 	}},
-	"crash": {"ends the process with status 7", func(context.Context, faults) error { os.Exit(7); return nil }},
-	"exit":  {"ends the process with status 0", func(context.Context, faults) error { os.Exit(0); return nil }},
+	"crash": {"ends the process with status 7", func(context.Context, Config) error { os.Exit(7); return nil }},
+	"exit":  {"ends the process with status 0", func(context.Context, Config) error { os.Exit(0); return nil }},
 	"abort": {"ends the process by a signal", abort},
 	"stop":  {"stops the process, as a debugger does", stop},
 	"grandchild": {"starts a process that does not end, and keeps the driver's output open",
-		func(context.Context, faults) error { return startProcess(false) }},
+		func(context.Context, Config) error { return startProcess(false) }},
 	"runaway": {"starts one that also leaves the driver's process group",
-		func(context.Context, faults) error { return startProcess(true) }},
+		func(context.Context, Config) error { return startProcess(true) }},
 	"print": {"prints on standard output and standard error", printing},
 	"raw-stdout": {"writes garbage where the handshake was written",
-		func(context.Context, faults) error { return writeRaw(garbageOnStdout) }},
+		func(context.Context, Config) error { return writeRaw(garbageOnStdout) }},
 	"garbage": {"writes lines on standard error that are not text, or look like log lines",
-		func(context.Context, faults) error { return garbage() }},
+		func(context.Context, Config) error { return garbage() }},
 	"long-line": {"writes a line of 8 MiB on standard error",
-		func(context.Context, faults) error { return longLog() }},
+		func(context.Context, Config) error { return longLog() }},
 	"storm":       {"writes 20,000 lines on standard error; in watch and events, sends as many events", storm},
 	"leak":        {"opens 200 file descriptors and never closes them", leak},
 	"tidy-socket": {"removes its socket, as programs do that clean up directories", tidySocket},
 }
 
-// run makes the named faults happen in their order, up to the first that returns an error.
-func (f faults) run(ctx context.Context, names string) error {
+// Run makes the named faults happen in their order, up to the first that returns an error. The
+// names are separated by spaces, and are those of faults that any call can have.
+func (c Config) Run(ctx context.Context, names string) error {
 	for _, name := range strings.Fields(names) {
-		if err := callFaults[name].do(ctx, f); err != nil {
+		if err := callFaults[name].do(ctx, c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func late(ctx context.Context, _ faults) error {
+func late(ctx context.Context, _ Config) error {
 	<-ctx.Done()
 	return nil
 }
 
-func wait(ctx context.Context, f faults) error {
+func wait(ctx context.Context, f Config) error {
 	plain(ctx, "waiting")
 	for {
 		if _, err := os.Stat(f.File); err == nil {
@@ -105,11 +106,11 @@ func plain(ctx context.Context, words string) {
 	log.Info().Msg(words)
 }
 
-func refuse(context.Context, faults) error {
+func refuse(context.Context, Config) error {
 	return &plugins.ConfigError{Key: "faults", Problem: "this is refused"}
 }
 
-func abort(context.Context, faults) error {
+func abort(context.Context, Config) error {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGABRT); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func abort(context.Context, faults) error {
 
 // stop signals its own thread: it is stopped when that returns, with all others, and not some time
 // later.
-func stop(context.Context, faults) error {
+func stop(context.Context, Config) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return unix.Tgkill(os.Getpid(), unix.Gettid(), syscall.SIGSTOP)
@@ -136,7 +137,7 @@ func startProcess(leaves bool) error {
 	return err
 }
 
-func printing(context.Context, faults) error {
+func printing(context.Context, Config) error {
 	fmt.Println("printed on standard output")
 	_, err := fmt.Fprintln(os.Stderr, "printed on standard error")
 	return err
@@ -167,7 +168,7 @@ func longLog() error {
 	return err
 }
 
-func storm(context.Context, faults) error {
+func storm(context.Context, Config) error {
 	var all bytes.Buffer
 	for i := range stormLines {
 		fmt.Fprintf(&all, "line %d of a storm\n", i)
@@ -176,7 +177,7 @@ func storm(context.Context, faults) error {
 	return err
 }
 
-func leak(context.Context, faults) error {
+func leak(context.Context, Config) error {
 	for range leaked {
 		if _, err := syscall.Open(os.DevNull, syscall.O_RDONLY, 0); err != nil {
 			return fmt.Errorf("no more to leak: %w", err)
@@ -210,7 +211,7 @@ func writeRaw(words string) error {
 }
 
 // tidySocket removes the socket that the agent connects to.
-func tidySocket(context.Context, faults) error {
+func tidySocket(context.Context, Config) error {
 	dir := os.Getenv("PLUGIN_UNIX_SOCKET_DIR")
 	entries, err := os.ReadDir(dir)
 	if err != nil {

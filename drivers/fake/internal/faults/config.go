@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fake
+package faults
 
 import (
 	"encoding/json"
@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// faults is the key faults: the driver's intended faults. The value for a call is the names of
+// Config is the key faults: the driver's intended faults. The value for a call is the names of
 // faults, separated by spaces, which happen in that order.
-type faults struct {
+type Config struct {
 	Configure string `json:"configure" toml:"configure"`
 	Nodes     string `json:"nodes" toml:"nodes"`
 	Update    string `json:"update" toml:"update"`
@@ -31,42 +31,42 @@ type faults struct {
 	Arrive  string `json:"arrive" toml:"arrive"`
 	Leave   string `json:"leave" toml:"leave"`
 	Events  string `json:"events" toml:"events"`
-	// Reshape is what is wrong with a reshape, one of reshapeFaults.
+	// Reshape is what is wrong with a reshape, one of [Reshapes].
 	Reshape string `json:"reshape" toml:"reshape"`
 	// File is what the fault wait waits for.
 	File string `json:"file" toml:"file"`
 }
 
 // calls are the faults by the key of the call.
-func (f faults) calls() map[string]string {
+func (c Config) calls() map[string]string {
 	return map[string]string{
-		"configure": f.Configure, "nodes": f.Nodes, "update": f.Update, "health": f.Health,
-		"watch": f.Watch, "shutdown": f.Shutdown,
-		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events,
-		"depart": f.Depart, "arrive": f.Arrive,
-		"leave": f.Leave, "check": f.Check,
+		"configure": c.Configure, "nodes": c.Nodes, "update": c.Update, "health": c.Health,
+		"watch": c.Watch, "shutdown": c.Shutdown,
+		"list": c.List, "spawn": c.Spawn, "destroy": c.Destroy, "power": c.Power, "events": c.Events,
+		"depart": c.Depart, "arrive": c.Arrive,
+		"leave": c.Leave, "check": c.Check,
 	}
 }
 
-// check checks that each fault exists.
+// Validate returns an error unless each fault exists.
 //
 // Errors: [*plugins.ConfigError].
-func (f faults) check() error {
+func (c Config) Validate() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: "faults." + key, Problem: fmt.Sprintf(format, args...)}
 	}
-	for key, names := range f.calls() {
+	for key, names := range c.calls() {
 		for _, name := range strings.Fields(names) {
 			if known := faultsIn(key); !slices.Contains(known, name) {
 				return wrong(key, "%q: must be some of %s", name, strings.Join(known, ", "))
 			}
-			if name == "wait" && f.File == "" {
+			if name == "wait" && c.File == "" {
 				return wrong("file", "must be the path of the file that wait waits for")
 			}
 		}
 	}
-	if !slices.Contains(reshapeFaults, f.Reshape) {
-		return wrong("reshape", "%q: must be one of %s", f.Reshape, strings.Join(reshapeFaults[1:], ", "))
+	if !slices.Contains(Reshapes, c.Reshape) {
+		return wrong("reshape", "%q: must be one of %s", c.Reshape, strings.Join(Reshapes[1:], ", "))
 	}
 	return nil
 }
@@ -99,19 +99,19 @@ func description(name string) string {
 	return "sends events about instances that cannot exist"
 }
 
-// withFaults adds the key faults, with a description of each fault, to the schema of the
-// configuration.
-func withFaults(schema []byte) []byte {
+// WithFaults returns the JSON Schema of the configuration with the key faults, which describes each
+// fault.
+func WithFaults(schema []byte) []byte {
 	properties := map[string]any{
 		"file": map[string]any{"type": "string", "description": "Path of the file that the fault wait waits for."},
-		"reshape": map[string]any{"enum": reshapeFaults,
+		"reshape": map[string]any{"enum": Reshapes,
 			"description": "What is wrong with a reshape: again: it needs another one. fail: it fails for " +
 				"all that it moves. lose, invent: a unit of each move is missing, or one too many. swap: consumers " +
 				"get what was moved for others. forget: " +
 				"consumers are missing. crowd: everything moves to one place. ignore: the tree is edited without a " +
 				"reshape. repeat: it needs one in every pass."},
 	}
-	for call := range (faults{}).calls() {
+	for call := range (Config{}).calls() {
 		text := "Faults in this call, separated by spaces."
 		for _, name := range faultsIn(call) {
 			text += fmt.Sprintf(" %s: %s.", name, description(name))
