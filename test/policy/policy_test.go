@@ -32,7 +32,9 @@ const root = "../.."
 var mayImport = map[string][]string{
 	"providertree": {},
 	"plugins":      {"providertree"},
-	"plugins/drivertest": {"internal/pluginhost", "internal/pluginhost/driverclient",
+	"plugins/drivertest": {"internal/pluginhost/driverclient", "internal/pluginhost/launch",
+		"internal/pluginhost/trial", "plugins"},
+	"plugins/drivertest/internal/checks": {"internal/pluginhost", "internal/pluginhost/driverclient",
 		"internal/pluginhost/launch", "internal/pluginhost/trial", "plugins",
 		"plugins/proto/driver/v1", "plugins/proto/protocol", "providertree"},
 	"internal/pluginhost": {"plugins", "plugins/proto/protocol",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // of this process, which adopts orphans meanwhile: daemons that left their parent and have their
 // own environment.
 type watcher struct {
-	b        *bench
+	b        *Bench
 	children map[processID]bool
 	known    map[processID]bool // descendants of plugins, without the plugins themselves
 	own      map[int]bool       // plugin processes
@@ -36,7 +36,7 @@ type processID struct {
 
 func idOf(p processes.Process) processID { return processID{p.PID, p.Started} }
 
-func (b *bench) watchProcesses() (*watcher, error) {
+func (b *Bench) watchProcesses() (*watcher, error) {
 	w := &watcher{b: b, children: map[processID]bool{}, known: map[processID]bool{}, own: map[int]bool{}}
 	all, err := processes.All()
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *watcher) leftovers(ctx context.Context, after string) ([]string, error)
 	return out, nil
 }
 
-func checkLeftovers(ctx context.Context, b *bench) error {
+func checkLeftovers(ctx context.Context, b *Bench) error {
 	w, err := b.watchProcesses()
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func memory(pid int) int64 {
 
 // checkMemory compares the resident memory after each of several rounds of passes. Caches and heaps
 // reach their size in the first ones.
-func checkMemory(ctx context.Context, b *bench) error {
+func checkMemory(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -22,7 +22,7 @@ const unknownNode = "drivertest-unknown"
 
 const seeUpdate = "plugins.Driver.UpdateProviderTree; proto: Driver.UpdateProviderTree"
 
-var treeChecks = []check{
+var treeChecks = []Check{
 	{
 		ID: "tree/answers", Title: "makes a tree for every node, also if Placement has only the root",
 		Protects: "a new node",
@@ -135,7 +135,7 @@ var treeChecks = []check{
 	},
 }
 
-func checkTreeAnswers(ctx context.Context, b *bench) error {
+func checkTreeAnswers(ctx context.Context, b *Bench) error {
 	nodes, p, err := b.nodes(ctx)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func checkTreeAnswers(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkTreeInventory(ctx context.Context, b *bench) error {
+func checkTreeInventory(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -167,8 +167,8 @@ func checkTreeInventory(ctx context.Context, b *bench) error {
 }
 
 // checkRaw checks the message that answers a bare tree.
-func checkRaw(wrong func(*driverv1.ProviderTree) []string) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+func checkRaw(wrong func(*driverv1.ProviderTree) []string) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		base, _, err := b.base(ctx)
 		if base == nil || base.reply == nil {
 			return err
@@ -237,7 +237,7 @@ func rawWhole(tree *driverv1.ProviderTree) []string {
 	return nil
 }
 
-func checkGenerations(ctx context.Context, b *bench) error {
+func checkGenerations(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -255,7 +255,7 @@ func (base *baseline) violations() providertree.Violations {
 	return providertree.Check(base.bare, base.own, base.node)
 }
 
-func checkRoot(ctx context.Context, b *bench) error {
+func checkRoot(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func checkRoot(ctx context.Context, b *bench) error {
 	return failLines(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
-func checkChildNames(ctx context.Context, b *bench) error {
+func checkChildNames(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func checkChildNames(ctx context.Context, b *bench) error {
 	return failLines(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
-func checkSameInput(ctx context.Context, b *bench) error {
+func checkSameInput(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -297,7 +297,7 @@ func checkSameInput(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkIdempotent(ctx context.Context, b *bench) error {
+func checkIdempotent(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -317,7 +317,7 @@ func checkIdempotent(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkTreeRestart(ctx context.Context, b *bench) error {
+func checkTreeRestart(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -339,7 +339,7 @@ func checkTreeRestart(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkAdopts(ctx context.Context, b *bench) error {
+func checkAdopts(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -359,7 +359,7 @@ func checkAdopts(ctx context.Context, b *bench) error {
 		differences(tree, after))
 }
 
-func checkUnknownNode(ctx context.Context, b *bench) error {
+func checkUnknownNode(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -383,7 +383,7 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 	return p.alive(ctx, sentUpdate(tree, base.node, nil))
 }
 
-func checkNoAllocations(ctx context.Context, b *bench) error {
+func checkNoAllocations(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -399,7 +399,7 @@ func checkNoAllocations(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkAllocationsBack(ctx context.Context, b *bench) error {
+func checkAllocationsBack(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err

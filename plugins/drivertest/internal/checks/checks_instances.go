@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 	shutdown = driverv1.PowerState_POWER_STATE_SHUTDOWN
 )
 
-var instanceChecks = []check{
+var instanceChecks = []Check{
 	{
 		ID: "instances/list", Title: "lists instances, each once", Needs: protocol.CapabilityInstances,
 		Protects: "an agent that reads the list",
@@ -189,7 +189,7 @@ var instanceChecks = []check{
 	},
 }
 
-func checkList(ctx context.Context, b *bench) error {
+func checkList(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func checkList(ctx context.Context, b *bench) error {
 	return failLines(sent, wrong)
 }
 
-func checkSpawn(ctx context.Context, b *bench) error {
+func checkSpawn(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -235,7 +235,7 @@ func checkSpawn(ctx context.Context, b *bench) error {
 }
 
 // existing is newInstance with a spawned instance. If Spawn fails, instances/spawn reports it.
-func (b *bench) existing(ctx context.Context) (*baseline, *proc, *made, error) {
+func (b *Bench) existing(ctx context.Context) (*baseline, *proc, *made, error) {
 	base, p, m, err := b.newInstance(ctx)
 	if err == nil && p.mustSpawn(ctx, m) != nil {
 		err = notRun("the driver creates no instance; see instances/spawn")
@@ -243,7 +243,7 @@ func (b *bench) existing(ctx context.Context) (*baseline, *proc, *made, error) {
 	return base, p, m, err
 }
 
-func checkSpawnAgain(ctx context.Context, b *bench) error {
+func checkSpawnAgain(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func checkSpawnAgain(ctx context.Context, b *bench) error {
 	return p.mustList(ctx, m, m.sent()+", twice", running)
 }
 
-func checkSpawnStopped(ctx context.Context, b *bench) error {
+func checkSpawnStopped(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -268,7 +268,7 @@ func checkSpawnStopped(ctx context.Context, b *bench) error {
 	return p.mustList(ctx, m, "SetPower to Shutdown and again "+m.sent(), shutdown)
 }
 
-func checkInstanceRestart(ctx context.Context, b *bench) error {
+func checkInstanceRestart(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func checkInstanceRestart(ctx context.Context, b *bench) error {
 	return p.mustList(ctx, off, off.sent()+", SetPower to Shutdown, a restart of the plugin", shutdown)
 }
 
-func checkDestroy(ctx context.Context, b *bench) error {
+func checkDestroy(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func checkDestroy(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkDestroyUnknown(ctx context.Context, b *bench) error {
+func checkDestroyUnknown(ctx context.Context, b *Bench) error {
 	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -315,7 +315,7 @@ func checkDestroyUnknown(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkRemake(ctx context.Context, b *bench) error {
+func checkRemake(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -329,7 +329,7 @@ func checkRemake(ctx context.Context, b *bench) error {
 	return p.mustList(ctx, m, m.sent()+", Destroy, Spawn", running)
 }
 
-func checkPower(ctx context.Context, b *bench) error {
+func checkPower(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -347,7 +347,7 @@ func checkPower(ctx context.Context, b *bench) error {
 
 // checkPowerKnown lists without a pause while the instance is started and stopped, until a list was
 // answered that began during such a call. A list may fail then, or wait for the end of the call.
-func checkPowerKnown(ctx context.Context, b *bench) error {
+func checkPowerKnown(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -417,7 +417,7 @@ func (p *proc) mustListPower(ctx context.Context, node string, m *made) (answere
 	return true, nil
 }
 
-func checkPowerUnknown(ctx context.Context, b *bench) error {
+func checkPowerUnknown(ctx context.Context, b *Bench) error {
 	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"bytes"
@@ -17,14 +17,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// FormerError says why Options.FormerPath cannot be used as a former release of the plugin.
+// FormerError says why Plugin.FormerPath cannot be used as a former release of the plugin.
 type FormerError struct {
 	Path    string
 	Problem string
@@ -45,19 +44,19 @@ type former struct {
 // Its log is not checked.
 //
 // Errors: a [*FormerError].
-func (b *bench) runFormer(ctx context.Context) error {
+func (b *Bench) runFormer(ctx context.Context) error {
 	fail := func(format string, args ...any) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &FormerError{Path: b.opts.FormerPath, Problem: fmt.Sprintf(format, args...)}
+		return &FormerError{Path: b.plugin.FormerPath, Problem: fmt.Sprintf(format, args...)}
 	}
-	same, err := sameContent(b.opts.FormerPath, b.opts.Path)
+	same, err := sameContent(b.plugin.FormerPath, b.plugin.Path)
 	switch {
 	case err != nil:
 		return fail("cannot be read: %v", err)
 	case same:
-		return fail("is the same program as %s: give the binary of the last release", b.opts.Path)
+		return fail("is the same program as %s: give the binary of the last release", b.plugin.Path)
 	}
 	dir, state := filepath.Join(b.scratch, "former"), filepath.Join(b.scratch, "former-state")
 	for _, d := range []string{dir, state} {
@@ -71,8 +70,8 @@ func (b *bench) runFormer(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
-	s, err := h.Open(ctx, pluginhost.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env,
-		Timeouts: b.limits, Sandbox: (*launch.Sandbox)(b.opts.Sandbox)})
+	s, err := h.Open(ctx, pluginhost.Spec{Name: "former", Path: b.plugin.FormerPath, Args: b.plugin.Args,
+		Env: b.plugin.Env, Timeouts: b.limits, Sandbox: b.plugin.Sandbox})
 	if err != nil {
 		return fail("does not start: %v", err)
 	}
@@ -82,9 +81,9 @@ func (b *bench) runFormer(ctx context.Context) error {
 	if err != nil {
 		return fail("does not answer Info: %s", describe(err))
 	}
-	config := b.opts.Former
+	config := b.plugin.Former
 	if config == nil {
-		config = b.opts.Config
+		config = b.plugin.Config
 	}
 	if err := p.configure(ctx, config, state); err != nil {
 		return fail("rejects its configuration: %s. Give one that it accepts with --former-config (Options.Former)",
@@ -100,13 +99,13 @@ func (b *bench) runFormer(ctx context.Context) error {
 	}
 	switch {
 	case b.info.GetName() != info.GetName():
-		return fail("is the driver %q, and %s is the driver %q", info.GetName(), b.opts.Path, b.info.GetName())
+		return fail("is the driver %q, and %s is the driver %q", info.GetName(), b.plugin.Path, b.info.GetName())
 	case newer(info.GetVersion(), b.info.GetVersion()):
 		return fail("is version %s, which is newer than version %s of %s: give the older one as the former release",
-			info.GetVersion(), b.info.GetVersion(), b.opts.Path)
+			info.GetVersion(), b.info.GetVersion(), b.plugin.Path)
 	case p.layout > present.layout && present.layout > 0:
 		return fail("has layout version %d, which is newer than version %d of %s: give the older one as the "+
-			"former release", p.layout, present.layout, b.opts.Path)
+			"former release", p.layout, present.layout, b.plugin.Path)
 	}
 	base, _, err := b.base(ctx)
 	if err != nil {
@@ -171,7 +170,7 @@ func numbers(version string) ([]int, bool) {
 
 // formerTree returns a tree that may need a reshape, or nil, and describes its source. A real one
 // was made by a driver.
-func (b *bench) formerTree(
+func (b *Bench) formerTree(
 	ctx context.Context, base *baseline,
 ) (tree *providertree.Tree, source string, real bool, err error) {
 	if b.former != nil {
@@ -184,7 +183,7 @@ func (b *bench) formerTree(
 		}
 		return b.former.tree.Clone(), strings.TrimSpace("the tree of the former release " + b.former.version), true, nil
 	}
-	if b.opts.Former == nil {
+	if b.plugin.Former == nil {
 		tree, err := base.flat()
 		return tree, "its own tree with all inventory on the root, which possibly no release has made", false, err
 	}
@@ -192,7 +191,7 @@ func (b *bench) formerTree(
 	if err != nil {
 		return nil, "", true, err
 	}
-	if err := p.configure(ctx, b.opts.Former, b.stateDir()); err != nil {
+	if err := p.configure(ctx, b.plugin.Former, b.stateDir()); err != nil {
 		return nil, "", true, failf("Configure with the former configuration", "%s", describe(err))
 	}
 	tree, err = p.tree(ctx, base.bare, base.node)
@@ -272,7 +271,7 @@ func placesReduced(r *reshaped, root string) []plugins.Place {
 	return out
 }
 
-func checkComplete(ctx context.Context, b *bench) error {
+func checkComplete(ctx context.Context, b *Bench) error {
 	base, _, r, err := b.done(ctx)
 	switch {
 	case r != nil && r.upgraded != nil: // by the former release, and without a reshape

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -17,18 +17,14 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// InstanceTemplate describes the instances that the suite creates on the machine that it runs on,
-// if [Options.Instances] allows it. The suite chooses uuid, name, owner and allocations.
+// InstanceTemplate describes the instances that checks create. The fields are those of
+// drivertest.InstanceTemplate.
 type InstanceTemplate struct {
-	// Flavor of the instances; the zero Flavor is one of 1 VCPU, 128 MiB and 1 GiB of disk.
-	Flavor plugins.Flavor
-	// Image and its properties, Metadata and UserData are passed to the driver unchanged.
-	Image           string
-	ImageProperties map[string]string
-	Metadata        map[string]string
-	UserData        []byte
-	// KeyName and PublicKey are of the key pair of the instances; without, of one whose private
-	// half does not exist: every driver must take an instance with a key pair.
+	Flavor             plugins.Flavor
+	Image              string
+	ImageProperties    map[string]string
+	Metadata           map[string]string
+	UserData           []byte
 	KeyName, PublicKey string
 }
 
@@ -99,7 +95,7 @@ func (m *made) sent() string {
 }
 
 // newInstance is base for checks that create instances, with an instance that is not spawned yet.
-func (b *bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error) {
+func (b *Bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error) {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -107,7 +103,7 @@ func (b *bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error
 	switch {
 	case !b.announces(protocol.CapabilityInstances):
 		return nil, nil, nil, notRun("the plugin does not announce the capability %q", protocol.CapabilityInstances)
-	case b.opts.Instances == nil:
+	case b.plugin.Instances == nil:
 		return nil, nil, nil,
 			notRun("it creates and removes instances on this machine: --instances (Options.Instances) allows that")
 	}
@@ -118,8 +114,8 @@ func (b *bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error
 }
 
 // instance returns one that is not spawned yet. It is removed when the check ends.
-func (b *bench) instance(base *baseline) *made {
-	t := b.opts.Instances
+func (b *Bench) instance(base *baseline) *made {
+	t := b.plugin.Instances
 	flavor := t.Flavor
 	if flavor.VCPUs == 0 && flavor.MemoryMB == 0 && flavor.RootGB == 0 {
 		flavor = tiny
@@ -168,7 +164,7 @@ func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
 }
 
 // removeInstances removes the instances of the check that ended. If it fails, the check fails.
-func (b *bench) removeInstances(ctx context.Context) error {
+func (b *Bench) removeInstances(ctx context.Context) error {
 	instances := b.instances
 	b.instances = nil
 	if len(instances) == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 
 const seeWatch = "plugins.Watcher; proto: Driver.Watch"
 
-var watchChecks = []check{
+var watchChecks = []Check{
 	{
 		ID: "health/answers", Title: "answers a health check, also before it is configured",
 		Protects: "the process: the agent kills it after three failed health checks",
@@ -77,7 +77,7 @@ func (p *proc) watch(ctx context.Context, n int, between func() error) error {
 	return nil
 }
 
-func checkHealth(ctx context.Context, b *bench) error {
+func checkHealth(ctx context.Context, b *Bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
 		return notRun("the plugin does not start; see start/handshake")
@@ -94,7 +94,7 @@ func checkHealth(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkHealthBusy(ctx context.Context, b *bench) error {
+func checkHealthBusy(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func checkWatchFirst(ctx context.Context, b *bench) error {
+func checkWatchFirst(ctx context.Context, b *Bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func checkWatchFirst(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkHeartbeat(ctx context.Context, b *bench) error {
+func checkHeartbeat(ctx context.Context, b *Bench) error {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
@@ -159,14 +159,14 @@ func checkHeartbeat(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkWatchLasts(ctx context.Context, b *bench) error {
+func checkWatchLasts(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
 	}
 	var inner error
 	err = p.watch(ctx, 5, func() error {
-		if inner = p.configure(ctx, b.opts.Config, b.stateDir()); inner == nil {
+		if inner = p.configure(ctx, b.plugin.Config, b.stateDir()); inner == nil {
 			_, inner = p.tree(ctx, base.bare, base.node)
 		}
 		return inner
@@ -180,7 +180,7 @@ func checkWatchLasts(ctx context.Context, b *bench) error {
 
 const seeCalls = "plugins.Driver, Calls; message limits: head of driver.proto"
 
-var loadChecks = []check{
+var loadChecks = []Check{
 	{
 		ID: "load/cancelled", Title: "survives a cancelled call, and answers the next",
 		Protects: "the agent's shutdown in the middle of a pass",
@@ -278,7 +278,7 @@ func (base *baseline) wide(n, traits int) (*providertree.Tree, error) {
 // maxCuts is how often a call is ended early, until one of them is answered in time.
 const maxCuts = 10
 
-func checkCancelled(ctx context.Context, b *bench) error {
+func checkCancelled(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -300,7 +300,7 @@ func checkCancelled(ctx context.Context, b *bench) error {
 	return p.unchanged(ctx, base, "cancelled UpdateProviderTree, then ")
 }
 
-func checkDeadline(ctx context.Context, b *bench) error {
+func checkDeadline(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -317,7 +317,7 @@ func checkDeadline(ctx context.Context, b *bench) error {
 	return p.unchanged(ctx, base, "UpdateProviderTree with deadlines from 1 ms on, then ")
 }
 
-func checkParallel(ctx context.Context, b *bench) error {
+func checkParallel(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -351,11 +351,11 @@ func checkParallel(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkManyProviders(ctx context.Context, b *bench) error { return checkWide(ctx, b, 10_000, 0) }
+func checkManyProviders(ctx context.Context, b *Bench) error { return checkWide(ctx, b, 10_000, 0) }
 
-func checkLargeMessage(ctx context.Context, b *bench) error { return checkWide(ctx, b, 40, 4000) }
+func checkLargeMessage(ctx context.Context, b *Bench) error { return checkWide(ctx, b, 40, 4000) }
 
-func checkWide(ctx context.Context, b *bench, providers, traits int) error {
+func checkWide(ctx context.Context, b *Bench, providers, traits int) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -371,7 +371,7 @@ func checkWide(ctx context.Context, b *bench, providers, traits int) error {
 	return failLines(sentUpdate(tree, base.node, nil), differences(tree, after))
 }
 
-func checkManyConsumers(ctx context.Context, b *bench) error {
+func checkManyConsumers(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -401,7 +401,7 @@ func checkManyConsumers(ctx context.Context, b *bench) error {
 	return failLines(sent, allocationChanges(given, back))
 }
 
-func checkMalformed(ctx context.Context, b *bench) error {
+func checkMalformed(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -429,8 +429,8 @@ func checkMalformed(ctx context.Context, b *bench) error {
 }
 
 // leakCheck counts something of the process before and after many passes.
-func leakCheck(what string, count func(pid int) int) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+func leakCheck(what string, count func(pid int) int) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		base, p, err := b.base(ctx)
 		if err != nil {
 			return err

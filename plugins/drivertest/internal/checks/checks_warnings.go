@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 const seeWarnings = "plugins.Warner; proto: Warning"
 
-var warningChecks = []check{
+var warningChecks = []Check{
 	{
 		ID: "warnings/form", Title: "reports its warnings with name and text, each once, also before it is configured",
 		Needs:    protocol.CapabilityWarnings,
@@ -43,7 +43,7 @@ var warningChecks = []check{
 }
 
 // warnings returns those of a plugin before it is configured and after it made a tree.
-func (b *bench) warnings(ctx context.Context) (before, after []*driverv1.Warning, err error) {
+func (b *Bench) warnings(ctx context.Context) (before, after []*driverv1.Warning, err error) {
 	p, err := b.start(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -64,7 +64,7 @@ func (b *bench) warnings(ctx context.Context) (before, after []*driverv1.Warning
 
 const sentHealth = "Health after UpdateProviderTree"
 
-func checkWarningForm(ctx context.Context, b *bench) error {
+func checkWarningForm(ctx context.Context, b *Bench) error {
 	before, after, err := b.warnings(ctx)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func invalidWarnings(all []*driverv1.Warning) []string {
 	return out
 }
 
-func checkWarningsSteady(ctx context.Context, b *bench) error {
+func checkWarningsSteady(ctx context.Context, b *Bench) error {
 	_, first, err := b.warnings(ctx)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func warningNames(all []*driverv1.Warning) map[string]bool {
 	return out
 }
 
-func checkWarningsAnnounced(ctx context.Context, b *bench) error {
+func checkWarningsAnnounced(ctx context.Context, b *Bench) error {
 	_, after, err := b.warnings(ctx)
 	if err != nil {
 		return err

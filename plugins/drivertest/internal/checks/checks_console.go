@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const (
 	seeConsole    = "plugins.ConsoleOpener; proto: Instances.Console"
 )
 
-var consoleChecks = []check{
+var consoleChecks = []Check{
 	{
 		ID: "console-log/bounded", Title: "returns the end of a console log, and no more than is asked for",
 		Needs:    protocol.CapabilityConsoleLog,
@@ -60,7 +60,7 @@ func (p *proc) consoleLog(ctx context.Context, node, id string, maxBytes int64) 
 	return reply.GetLog(), err
 }
 
-func checkConsoleLog(ctx context.Context, b *bench) error {
+func checkConsoleLog(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func checkConsoleLog(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkConsoleLogUnknown(ctx context.Context, b *bench) error {
+func checkConsoleLogUnknown(ctx context.Context, b *Bench) error {
 	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (p *proc) console(ctx context.Context, node, id string) error {
 	return err
 }
 
-func checkConsoleOpen(ctx context.Context, b *bench) error {
+func checkConsoleOpen(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func checkConsoleOpen(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkConsoleRefused(ctx context.Context, b *bench) error {
+func checkConsoleRefused(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 const seeReshape = "docs/drivers.md, Reshapes and Layouts with versions; plugins.Moves, plugins.Distribution"
 
-var reshapeChecks = []check{
+var reshapeChecks = []Check{
 	{
 		ID: "reshape/needed", Title: "returns ReshapeNeeded when inventory must move and it has no allocations",
 		Protects: "guests: Placement refuses to remove inventory in use, or their allocations become invalid",
@@ -62,7 +62,7 @@ var reshapeChecks = []check{
 }
 
 // resultChecks check the result of one reshape.
-var resultChecks = []check{
+var resultChecks = []Check{
 	{
 		ID: "reshape/consumers", Title: "keeps all consumers and adds none",
 		Protects: "guests whose allocations would be lost",
@@ -182,7 +182,7 @@ var resultChecks = []check{
 	},
 }
 
-func checkReshapeNeeded(ctx context.Context, b *bench) error {
+func checkReshapeNeeded(ctx context.Context, b *Bench) error {
 	base, _, r, err := b.reshape(ctx)
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func checkReshapeNeeded(ctx context.Context, b *bench) error {
 	return failf(sent, "a tree in which nothing moved")
 }
 
-func checkNeededAgain(ctx context.Context, b *bench) error {
+func checkNeededAgain(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.reshape(ctx)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func checkNeededAgain(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkReshapeDone(ctx context.Context, b *bench) error {
+func checkReshapeDone(ctx context.Context, b *Bench) error {
 	base, _, r, err := b.reshape(ctx)
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func checkReshapeDone(ctx context.Context, b *bench) error {
 	}
 }
 
-func checkEmptyAllocations(ctx context.Context, b *bench) error {
+func checkEmptyAllocations(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.reshape(ctx)
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func checkEmptyAllocations(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkTooFull(ctx context.Context, b *bench) error {
+func checkTooFull(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.done(ctx)
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func checkTooFull(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkRepeatable(ctx context.Context, b *bench) error {
+func checkRepeatable(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.done(ctx)
 	if err != nil {
 		return err
@@ -328,8 +328,8 @@ func checkRepeatable(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func resultCheck(wrong func(*baseline, *reshaped) []string) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+func resultCheck(wrong func(*baseline, *reshaped) []string) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		base, _, r, err := b.done(ctx)
 		if err != nil {
 			return err
@@ -392,7 +392,7 @@ func renamesHold(_ *baseline, r *reshaped) []string {
 	return out
 }
 
-func checkSettled(ctx context.Context, b *bench) error {
+func checkSettled(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.done(ctx)
 	if err != nil {
 		return err
@@ -405,7 +405,7 @@ func checkSettled(ctx context.Context, b *bench) error {
 	return failLines(sentUpdate(tree, base.node, nil)+": the result of the reshape", differences(tree, after))
 }
 
-func checkReshapeIdempotent(ctx context.Context, b *bench) error {
+func checkReshapeIdempotent(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.done(ctx)
 	if err != nil {
 		return err

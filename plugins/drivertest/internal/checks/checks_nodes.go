@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 const seeNodes = "plugins.Driver.AvailableNodes; proto: Driver.AvailableNodes"
 
-var nodeChecks = []check{
+var nodeChecks = []Check{
 	{
 		ID: "nodes/some", Title: "lists the compute nodes that it is responsible for",
 		Protects: "a node that would disappear: an empty list means that there is none",
@@ -50,7 +50,7 @@ var nodeChecks = []check{
 	},
 }
 
-func (b *bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
+func (b *Bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -62,7 +62,7 @@ func (b *bench) nodes(ctx context.Context) ([]plugins.Node, *proc, error) {
 	return nodes, p, nil
 }
 
-func checkNodesSome(ctx context.Context, b *bench) error {
+func checkNodesSome(ctx context.Context, b *Bench) error {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func checkNodesSome(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkNodeNames(ctx context.Context, b *bench) error {
+func checkNodeNames(ctx context.Context, b *Bench) error {
 	nodes, _, err := b.nodes(ctx)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func checkNodeNames(ctx context.Context, b *bench) error {
 	return failLines("AvailableNodes", wrong)
 }
 
-func checkNodeUUIDs(ctx context.Context, b *bench) error {
+func checkNodeUUIDs(ctx context.Context, b *Bench) error {
 	nodes, _, err := b.nodes(ctx)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func checkNodeUUIDs(ctx context.Context, b *bench) error {
 	return failLines("AvailableNodes", wrong)
 }
 
-func checkNodesRepeated(ctx context.Context, b *bench) error {
+func checkNodesRepeated(ctx context.Context, b *Bench) error {
 	nodes, p, err := b.nodes(ctx)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func sameNodes(a, b []plugins.Node) bool {
 	return slices.Equal(slices.SortedFunc(slices.Values(a), by), slices.SortedFunc(slices.Values(b), by))
 }
 
-func checkNodesRestart(ctx context.Context, b *bench) error {
+func checkNodesRestart(ctx context.Context, b *Bench) error {
 	nodes, _, err := b.nodes(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const (
 		"replacing all"
 )
 
-var externalChecks = []check{
+var externalChecks = []Check{
 	{
 		ID: "foreign/provider", Title: "keeps an external provider below its root",
 		Protects: "neutron's bandwidth and cyborg's accelerators, with their allocations",
@@ -77,7 +77,7 @@ var externalChecks = []check{
 
 // withExternals returns the driver's result for a tree with external providers, inventory and
 // traits.
-func (b *bench) withExternals(ctx context.Context) (*baseline, external, *providertree.Tree, error) {
+func (b *Bench) withExternals(ctx context.Context) (*baseline, external, *providertree.Tree, error) {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return nil, external{}, nil, err
@@ -94,8 +94,8 @@ func sentExternal(base *baseline, s external) string {
 	return sentUpdate(s.tree, base.node, nil) + ", with external providers, inventory and traits"
 }
 
-func externalCheck(which func(*baseline, external) []string) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+func externalCheck(which func(*baseline, external) []string) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		base, s, after, err := b.withExternals(ctx)
 		if err != nil {
 			return err
@@ -117,8 +117,8 @@ func externalCheck(which func(*baseline, external) []string) func(context.Contex
 	}
 }
 
-func externalRoot(missing func(providertree.Provider, external) string) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+func externalRoot(missing func(providertree.Provider, external) string) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		base, s, after, err := b.withExternals(ctx)
 		if err != nil {
 			return err
@@ -131,7 +131,7 @@ func externalRoot(missing func(providertree.Provider, external) string) func(con
 	}
 }
 
-func checkAgentTraits(ctx context.Context, b *bench) error {
+func checkAgentTraits(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ const (
 	seeRepair  = "plugins.Driver.UpdateProviderTree"
 )
 
-var repairChecks = []check{
+var repairChecks = []Check{
 	{
 		ID: "repair/amount", Title: "corrects a wrong amount",
 		Protects: "a node whose inventory was changed by hand, or whose hardware changed",
@@ -226,8 +226,8 @@ var repairChecks = []check{
 // repairCheck damages the driver's tree and expects the driver to restore it.
 func repairCheck(
 	how string, damage func(*baseline, *providertree.Tree) (bool, error),
-) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		base, p, err := b.base(ctx)
 		if err != nil {
 			return err

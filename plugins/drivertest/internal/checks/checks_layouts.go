@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 const seeLayouts = "plugins.LayoutVersioner; docs/drivers.md, Layouts with versions"
 
-var layoutChecks = []check{
+var layoutChecks = []Check{
 	{
 		ID: "layouts/version", Title: "returns its layout version with every configuration",
 		Protects: "the record of which layout a node has",
@@ -53,7 +53,7 @@ var layoutChecks = []check{
 	},
 }
 
-func checkLayoutVersion(ctx context.Context, b *bench) error {
+func checkLayoutVersion(ctx context.Context, b *Bench) error {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func checkLayoutVersion(ctx context.Context, b *bench) error {
 	case first > 0 && !b.announces(protocol.CapabilityLayouts):
 		return failf("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityLayouts)
 	}
-	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+	if err := p.configure(ctx, b.plugin.Config, b.stateDir()); err != nil {
 		return notRun("the driver rejects its configuration the second time; see config/repeated")
 	}
 	if p.layout != first {
@@ -75,7 +75,7 @@ func checkLayoutVersion(ctx context.Context, b *bench) error {
 }
 
 // layoutBase is base for a driver whose layouts have versions.
-func (b *bench) layoutBase(ctx context.Context) (*baseline, *proc, error) {
+func (b *Bench) layoutBase(ctx context.Context) (*baseline, *proc, error) {
 	base, p, err := b.base(ctx)
 	if err == nil && p.layout == 0 {
 		err = notRun("with this configuration the driver's layouts have no versions")
@@ -107,7 +107,7 @@ func (p *proc) takeStep(
 	return after, back, reply.GetClassRenames(), nil
 }
 
-func (b *bench) stepsChangeNothing(ctx context.Context, pick func(*baseline) *providertree.Tree) error {
+func (b *Bench) stepsChangeNothing(ctx context.Context, pick func(*baseline) *providertree.Tree) error {
 	base, p, err := b.layoutBase(ctx)
 	if err != nil {
 		return err
@@ -127,15 +127,15 @@ func (b *bench) stepsChangeNothing(ctx context.Context, pick func(*baseline) *pr
 	return nil
 }
 
-func checkPresentLayout(ctx context.Context, b *bench) error {
+func checkPresentLayout(ctx context.Context, b *Bench) error {
 	return b.stepsChangeNothing(ctx, func(base *baseline) *providertree.Tree { return base.stored })
 }
 
-func checkEmptyLayout(ctx context.Context, b *bench) error {
+func checkEmptyLayout(ctx context.Context, b *Bench) error {
 	return b.stepsChangeNothing(ctx, func(base *baseline) *providertree.Tree { return base.bare })
 }
 
-func checkLayoutBounds(ctx context.Context, b *bench) error {
+func checkLayoutBounds(ctx context.Context, b *Bench) error {
 	base, p, err := b.layoutBase(ctx)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func checkLayoutBounds(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkSteps(ctx context.Context, b *bench) error {
+func checkSteps(ctx context.Context, b *Bench) error {
 	if _, _, err := b.layoutBase(ctx); err != nil {
 		return err
 	}

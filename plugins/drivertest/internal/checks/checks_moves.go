@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func leftWithoutReason(before, after *providertree.Tree, root string, given, bac
 
 // checkReshapeGuests tries the reshape with the driver's own guests as consumers. If the suite may
 // create instances, there are two more of them.
-func checkReshapeGuests(ctx context.Context, b *bench) error {
+func checkReshapeGuests(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.reshape(ctx)
 	if err != nil {
 		return err

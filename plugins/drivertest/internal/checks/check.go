@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -11,35 +11,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
-// What is tested, and with what outcome.
-type (
-	// Check is one requirement that a driver must meet.
-	Check = trial.Check
-	// Outcome of a check.
-	Outcome = trial.Outcome
-	// Result is the outcome of a check.
-	Result = trial.Result
-	// Report is the outcome of all checks of a plugin.
-	Report = trial.Report
-)
-
-// The outcomes.
-const (
-	Passed = trial.Passed
-	Failed = trial.Failed
-	// NotRun: nothing is known of the driver, for the reason that Result.Why gives.
-	NotRun = trial.NotRun
-)
-
-// check is a Check and what it does.
-type check struct {
+// Check is one requirement that a driver must meet, and what tests it.
+type Check struct {
 	ID, Title, Protects, Needs, Rule, See string
 
-	run func(context.Context, *bench) error
+	run func(context.Context, *Bench) error
 }
 
-func (c check) described() Check {
-	return Check{ID: c.ID, Title: c.Title, Protects: c.Protects, Needs: c.Needs, Rule: c.Rule, See: c.See}
+// Described returns the check as authors see it.
+func (c Check) Described() trial.Check {
+	return trial.Check{ID: c.ID, Title: c.Title, Protects: c.Protects, Needs: c.Needs, Rule: c.Rule, See: c.See}
 }
 
 // violation is a failed check: what was sent, and what the plugin answered or did.
@@ -74,19 +55,24 @@ func notRun(format string, args ...any) error {
 	return &untried{fmt.Sprintf(format, args...)}
 }
 
+// NotRun returns the result of a check that is not run, with the reason.
+func (c Check) NotRun(why string) trial.Result {
+	return trial.Result{Check: c.Described(), Outcome: trial.NotRun, Why: why}
+}
+
 // result converts the error of a check to its result.
-func (c check) result(err error) Result {
-	r := Result{Check: c.described(), Outcome: Passed}
+func (c Check) result(err error) trial.Result {
+	r := trial.Result{Check: c.Described(), Outcome: trial.Passed}
 	var v *violation
 	var not *untried
 	switch {
 	case err == nil:
 	case errors.As(err, &not):
-		r.Outcome, r.Why = NotRun, not.why
+		r.Outcome, r.Why = trial.NotRun, not.why
 	case errors.As(err, &v):
-		r.Outcome, r.Sent, r.Came = Failed, v.sent, v.came
+		r.Outcome, r.Sent, r.Came = trial.Failed, v.sent, v.came
 	default:
-		r.Outcome, r.Came = Failed, err.Error()
+		r.Outcome, r.Came = trial.Failed, err.Error()
 	}
 	return r
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -37,7 +37,7 @@ type reshaped struct {
 }
 
 // reshape tries a reshape once and returns the same one each time.
-func (b *bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error) {
+func (b *Bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -52,7 +52,7 @@ func (b *bench) reshape(ctx context.Context) (*baseline, *proc, *reshaped, error
 }
 
 // done is reshape for checks that look at the result.
-func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
+func (b *Bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 	base, p, r, err := b.reshape(ctx)
 	switch {
 	case err != nil:
@@ -71,7 +71,7 @@ func (r *reshaped) unmoved() error {
 		"it lists): %s", describe(r.replyError))
 }
 
-func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*reshaped, error) {
+func (b *Bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*reshaped, error) {
 	r := &reshaped{}
 	var err error
 	if r.before, r.source, r.real, err = b.formerTree(ctx, base); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 const seeMoves = "plugins.InstanceMover; proto: service Instances"
 
-var moverChecks = []check{
+var moverChecks = []Check{
 	{
 		ID: "migrate/depart", Title: "shuts an instance down that is to be moved, and keeps it",
 		Needs:    protocol.CapabilityMigrate,
@@ -106,7 +106,7 @@ func (p *proc) mustEvacuate(ctx context.Context, m *made, want driverv1.PowerSta
 	return p.mustList(ctx, m, sent, want)
 }
 
-func checkDepart(ctx context.Context, b *bench) error {
+func checkDepart(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func checkDepart(ctx context.Context, b *bench) error {
 	return p.mustSetPower(ctx, m, running, false)
 }
 
-func checkDepartUnknown(ctx context.Context, b *bench) error {
+func checkDepartUnknown(ctx context.Context, b *Bench) error {
 	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func checkDepartUnknown(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkArrive(ctx context.Context, b *bench) error {
+func checkArrive(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func checkArrive(ctx context.Context, b *bench) error {
 	return p.mustSetPower(ctx, m, running, false)
 }
 
-func checkArriveAgain(ctx context.Context, b *bench) error {
+func checkArriveAgain(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func checkArriveAgain(ctx context.Context, b *bench) error {
 	return p.mustEvacuate(ctx, m, running)
 }
 
-func checkLeave(ctx context.Context, b *bench) error {
+func checkLeave(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -18,10 +20,27 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
-// bench runs a plugin under test: it starts processes, keeps one that most checks share, and what
-// the checks learn once.
-type bench struct {
-	opts    Options
+// Plugin says which plugin is tested, and with what. The fields are those of drivertest.Options,
+// which say what they mean.
+type Plugin struct {
+	Path         string
+	Args         []string
+	Env          map[string]string
+	Config       json.RawMessage
+	FormerPath   string
+	Former       json.RawMessage
+	Instances    *InstanceTemplate
+	Sandbox      *launch.Sandbox
+	NoSandbox    bool
+	Limits       driverclient.Timeouts
+	CheckTimeout time.Duration
+	Log          func(line []byte)
+}
+
+// Bench runs a plugin under test: it starts processes, keeps one that most checks share, and what
+// the checks learn once. One goroutine uses it.
+type Bench struct {
+	plugin  Plugin
 	limits  driverclient.Timeouts
 	host    *pluginhost.Host
 	scratch string // holds the sockets, and the driver's state directory
@@ -35,39 +54,45 @@ type bench struct {
 
 	instances []*made // of the check that runs
 
-	former   *former // what Options.FormerPath reports, or nil
+	former   *former // what Plugin.FormerPath reports, or nil
 	baseline *baseline
 	reshaped *reshaped
 	baseErr  error
 }
 
-func newBench(opts Options) (*bench, error) {
-	path, err := filepath.Abs(opts.Path)
+// NewBench returns a bench without a process.
+//
+// Errors: there is no such file; directories cannot be made.
+func NewBench(plugin Plugin) (*Bench, error) {
+	path, err := filepath.Abs(plugin.Path)
 	if err != nil {
 		return nil, fmt.Errorf("finding the plugin executable: %w", err)
 	}
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("finding the plugin executable: %w", err)
 	}
-	opts.Path = path
-	if opts.FormerPath != "" {
-		if opts.FormerPath, err = filepath.Abs(opts.FormerPath); err != nil {
+	plugin.Path = path
+	if plugin.FormerPath != "" {
+		if plugin.FormerPath, err = filepath.Abs(plugin.FormerPath); err != nil {
 			return nil, fmt.Errorf("finding the former release: %w", err)
 		}
 	}
-	if len(opts.Config) == 0 {
-		opts.Config = []byte("{}")
+	if len(plugin.Config) == 0 {
+		plugin.Config = []byte("{}")
 	}
-	if len(opts.Former) == 0 {
-		opts.Former = nil
+	if len(plugin.Former) == 0 {
+		plugin.Former = nil
 	}
 	switch {
-	case opts.NoSandbox:
-		opts.Sandbox = nil
-	case opts.Sandbox == nil:
-		opts.Sandbox = (*Sandbox)(launch.StandardSandbox(opts.Config, opts.Former))
+	case plugin.NoSandbox:
+		plugin.Sandbox = nil
+	case plugin.Sandbox == nil:
+		plugin.Sandbox = launch.StandardSandbox(plugin.Config, plugin.Former)
 	}
-	b := &bench{opts: opts, limits: driverclient.Timeouts(opts.Limits).WithDefaults(), log: &recorder{copy: opts.Log}}
+	b := &Bench{plugin: plugin, limits: plugin.Limits.WithDefaults(), log: &recorder{copy: plugin.Log}}
+	if b.plugin.CheckTimeout <= 0 {
+		b.plugin.CheckTimeout = 5 * time.Minute
+	}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
@@ -83,28 +108,29 @@ func newBench(opts Options) (*bench, error) {
 	return b, nil
 }
 
-func (b *bench) stateDir() string { return filepath.Join(b.scratch, "state") }
+func (b *Bench) stateDir() string { return filepath.Join(b.scratch, "state") }
 
-func (b *bench) close() {
+// Close ends the processes.
+func (b *Bench) Close() {
 	b.endOwn()
 	b.discard()
 	_ = b.host.Close()
 	_ = os.RemoveAll(b.scratch)
 }
 
-func (b *bench) announces(capability string) bool {
+func (b *Bench) announces(capability string) bool {
 	return b.info != nil && slices.Contains(protocol.CurrentCapabilities(b.info.GetCapabilities()), capability)
 }
 
 // start starts a process for the running check only, which ends with the check.
-func (b *bench) start(ctx context.Context) (*proc, error) {
+func (b *Bench) start(ctx context.Context) (*proc, error) {
 	return b.startWith(ctx, b.host)
 }
 
-func (b *bench) startWith(ctx context.Context, h *pluginhost.Host) (*proc, error) {
+func (b *Bench) startWith(ctx context.Context, h *pluginhost.Host) (*proc, error) {
 	s, err := h.Open(ctx, pluginhost.Spec{
-		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env,
-		Timeouts: b.limits, Sandbox: (*launch.Sandbox)(b.opts.Sandbox),
+		Name: "tested", Path: b.plugin.Path, Args: b.plugin.Args, Env: b.plugin.Env,
+		Timeouts: b.limits, Sandbox: b.plugin.Sandbox,
 	})
 	if err != nil {
 		return nil, failf("a start of the plugin, as the agent starts it", "%v", err)
@@ -116,12 +142,12 @@ func (b *bench) startWith(ctx context.Context, h *pluginhost.Host) (*proc, error
 }
 
 // configured is start followed by Configure.
-func (b *bench) configured(ctx context.Context) (*proc, error) {
+func (b *Bench) configured(ctx context.Context) (*proc, error) {
 	p, err := b.start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+	if err := p.configure(ctx, b.plugin.Config, b.stateDir()); err != nil {
 		return nil, failf("Configure with the given configuration", "%s", describe(err))
 	}
 	return p, nil
@@ -129,7 +155,7 @@ func (b *bench) configured(ctx context.Context) (*proc, error) {
 
 // shared returns a configured process that other checks use too. If it cannot be started,
 // start/handshake and config/accepted report it.
-func (b *bench) shared(ctx context.Context) (*proc, error) {
+func (b *Bench) shared(ctx context.Context) (*proc, error) {
 	if b.common != nil {
 		select {
 		case <-b.common.Done():
@@ -150,7 +176,7 @@ func (b *bench) shared(ctx context.Context) (*proc, error) {
 		return nil, notRun("the plugin does not answer Info; see start/info")
 	}
 	b.info = info
-	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+	if err := p.configure(ctx, b.plugin.Config, b.stateDir()); err != nil {
 		b.discard()
 		return nil, notRun("the plugin rejects its configuration; see config/accepted")
 	}
@@ -158,7 +184,7 @@ func (b *bench) shared(ctx context.Context) (*proc, error) {
 }
 
 // discard ends the shared process; the next check gets a new one.
-func (b *bench) discard() {
+func (b *Bench) discard() {
 	if b.common != nil {
 		b.common.Kill()
 		b.common = nil
@@ -167,13 +193,13 @@ func (b *bench) discard() {
 
 // catchUp waits until the log has all that the shared process has written, so that it is recorded
 // for the check that ran.
-func (b *bench) catchUp(ctx context.Context) {
+func (b *Bench) catchUp(ctx context.Context) {
 	if b.common != nil {
 		_ = b.common.CatchUp(ctx) // it fails only when ctx ends, and the suite with it
 	}
 }
 
-func (b *bench) endOwn() {
+func (b *Bench) endOwn() {
 	for _, p := range b.own {
 		p.Kill()
 	}

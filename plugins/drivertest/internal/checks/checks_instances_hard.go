@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // Checks of instances that are rejected, interrupted or concurrent, and of events and guests.
 
-func checkUnknownProvider(ctx context.Context, b *bench) error {
+func checkUnknownProvider(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func checkUnknownProvider(ctx context.Context, b *bench) error {
 	return p.mustNotList(ctx, m, sent)
 }
 
-func checkCheckSpawn(ctx context.Context, b *bench) error {
+func checkCheckSpawn(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func checkCheckSpawn(ctx context.Context, b *bench) error {
 	return p.mustList(ctx, m, sent, shutdown)
 }
 
-func checkRestore(ctx context.Context, b *bench) error {
+func checkRestore(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ const maxCutSpawns = 7
 
 func spawnCut(i int) time.Duration { return time.Millisecond << (2 * i) / 2 }
 
-func checkCancelledSpawn(ctx context.Context, b *bench) error {
+func checkCancelledSpawn(ctx context.Context, b *Bench) error {
 	base, p, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func checkCancelledSpawn(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkKilledSpawn(ctx context.Context, b *bench) error {
+func checkKilledSpawn(ctx context.Context, b *Bench) error {
 	base, _, _, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func checkKilledSpawn(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkParallelSpawns(ctx context.Context, b *bench) error {
+func checkParallelSpawns(ctx context.Context, b *Bench) error {
 	base, p, first, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func checkParallelSpawns(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkBesidePass(ctx context.Context, b *bench) error {
+func checkBesidePass(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func checkBesidePass(ctx context.Context, b *bench) error {
 	return err
 }
 
-func checkInventoryStays(ctx context.Context, b *bench) error {
+func checkInventoryStays(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ func checkInventoryStays(ctx context.Context, b *bench) error {
 	return failLines(m.sent()+", then "+sentUpdate(base.stored, base.node, nil), differences(base.stored, after))
 }
 
-func checkInstanceGuests(ctx context.Context, b *bench) error {
+func checkInstanceGuests(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.existing(ctx)
 	if err != nil {
 		return err
@@ -296,7 +296,7 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 	return failf(sent, "a list of %s, without the instance", textutil.Count(len(guests), "guest"))
 }
 
-func checkOtherGuests(ctx context.Context, b *bench) error {
+func checkOtherGuests(ctx context.Context, b *Bench) error {
 	base, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -326,7 +326,7 @@ func checkOtherGuests(ctx context.Context, b *bench) error {
 	return failLines(sent, gone)
 }
 
-func checkInstanceEvents(ctx context.Context, b *bench) error {
+func checkInstanceEvents(ctx context.Context, b *Bench) error {
 	_, p, m, err := b.newInstance(ctx)
 	if err != nil {
 		return err
@@ -381,7 +381,7 @@ func checkInstanceEvents(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkEventsAlive(ctx context.Context, b *bench) error {
+func checkEventsAlive(ctx context.Context, b *Bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type baseline struct {
 
 // base returns the baseline, for which it calls the driver once. Without one a check does not
 // apply: nodes/some and tree/answers report that.
-func (b *bench) base(ctx context.Context) (*baseline, *proc, error) {
+func (b *Bench) base(ctx context.Context) (*baseline, *proc, error) {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return nil, nil, err

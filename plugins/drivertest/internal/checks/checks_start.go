@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
-var startChecks = []check{
+var startChecks = []Check{
 	{
 		ID:       "start/handshake",
 		Title:    "starts and completes the handshake in time",
@@ -25,7 +25,7 @@ var startChecks = []check{
 		Rule: "Started with the agent's cookie, a plugin first writes one line of go-plugin's handshake to " +
 			"standard output, then serves gRPC with the certificates of that handshake.",
 		See: "plugins.Serve; proto: head of driver.proto",
-		run: func(ctx context.Context, b *bench) error { _, err := b.start(ctx); return err },
+		run: func(ctx context.Context, b *Bench) error { _, err := b.start(ctx); return err },
 	},
 	{
 		ID: "start/info", Title: "answers Info before it is configured",
@@ -56,7 +56,7 @@ var startChecks = []check{
 	},
 }
 
-func checkInfo(ctx context.Context, b *bench) error {
+func checkInfo(ctx context.Context, b *Bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
 		return notRun("the plugin does not start; see start/handshake")
@@ -76,7 +76,7 @@ func checkInfo(ctx context.Context, b *bench) error {
 	return failLines("Info before Configure", wrong)
 }
 
-func checkInfoRepeated(ctx context.Context, b *bench) error {
+func checkInfoRepeated(ctx context.Context, b *Bench) error {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func checkInfoRepeated(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkCapabilityNames(ctx context.Context, b *bench) error {
+func checkCapabilityNames(ctx context.Context, b *Bench) error {
 	if _, err := b.shared(ctx); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func checkCapabilityNames(ctx context.Context, b *bench) error {
 	return failLines("Info", wrong)
 }
 
-func checkTwoAtOnce(ctx context.Context, b *bench) error {
+func checkTwoAtOnce(ctx context.Context, b *Bench) error {
 	base, first, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func checkTwoAtOnce(ctx context.Context, b *bench) error {
 
 const seeConfig = "plugins.Driver.Configure, plugins.DecodeConfig; proto: Plugin.Configure"
 
-var configChecks = []check{
+var configChecks = []Check{
 	{
 		ID: "config/schema", Title: "returns a JSON Schema of its configuration, before it is configured",
 		Protects: "an operator's only description of the configuration",
@@ -158,7 +158,7 @@ var configChecks = []check{
 		Rule: "Configure does not fail because of the machine's state: the driver returns NotReady from " +
 			"AvailableNodes or UpdateProviderTree instead.",
 		See: seeConfig,
-		run: func(ctx context.Context, b *bench) error {
+		run: func(ctx context.Context, b *Bench) error {
 			if _, err := b.start(ctx); err != nil {
 				return notRun("the plugin does not start; see start/handshake")
 			}
@@ -212,7 +212,7 @@ var configChecks = []check{
 }
 
 // readSchema returns the decoded schema, or nil without one.
-func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err error) {
+func (b *Bench) readSchema(ctx context.Context) (schema map[string]any, err error) {
 	p, err := b.start(ctx)
 	if err != nil {
 		return nil, notRun("the plugin does not start; see start/handshake")
@@ -237,7 +237,7 @@ func (b *bench) readSchema(ctx context.Context) (schema map[string]any, err erro
 	return schema, nil
 }
 
-func checkSchema(ctx context.Context, b *bench) error {
+func checkSchema(ctx context.Context, b *Bench) error {
 	schema, err := b.readSchema(ctx)
 	if err != nil || schema == nil {
 		return err
@@ -248,7 +248,7 @@ func checkSchema(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkSchemaStrict(ctx context.Context, b *bench) error {
+func checkSchemaStrict(ctx context.Context, b *Bench) error {
 	schema, err := b.readSchema(ctx)
 	if v := (*violation)(nil); errors.As(err, &v) {
 		return notRun("the driver has no schema; see config/schema")
@@ -257,7 +257,7 @@ func checkSchemaStrict(ctx context.Context, b *bench) error {
 		return err
 	}
 	var config map[string]any
-	if json.Unmarshal(b.opts.Config, &config) != nil {
+	if json.Unmarshal(b.plugin.Config, &config) != nil {
 		return notRun("the given configuration is not an object")
 	}
 	if schema == nil && len(config) == 0 {
@@ -277,13 +277,13 @@ func checkSchemaStrict(ctx context.Context, b *bench) error {
 	return failLines("ConfigSchema", wrong)
 }
 
-func checkConfigRepeated(ctx context.Context, b *bench) error {
+func checkConfigRepeated(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
 	}
 	for range 3 {
-		if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+		if err := p.configure(ctx, b.plugin.Config, b.stateDir()); err != nil {
 			return failf("Configure with the given configuration, again", "%s", describe(err))
 		}
 	}
@@ -306,7 +306,7 @@ func (p *proc) unchanged(ctx context.Context, base *baseline, after string) erro
 	return failLines(after+sentUpdate(base.bare, base.node, nil), differences(base.own, tree))
 }
 
-func checkConfigEmpty(ctx context.Context, b *bench) error {
+func checkConfigEmpty(ctx context.Context, b *Bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
 		return notRun("the plugin does not start; see start/handshake")
@@ -332,16 +332,16 @@ const (
 )
 
 // withKey returns the given configuration with one more key.
-func (b *bench) withKey(key string, value any) ([]byte, error) {
+func (b *Bench) withKey(key string, value any) ([]byte, error) {
 	config := map[string]any{}
-	if err := json.Unmarshal(b.opts.Config, &config); err != nil {
+	if err := json.Unmarshal(b.plugin.Config, &config); err != nil {
 		return nil, notRun("the given configuration is not an object")
 	}
 	config[key] = value
 	return json.Marshal(config)
 }
 
-func (b *bench) refused(ctx context.Context) (error, error) {
+func (b *Bench) refused(ctx context.Context) (error, error) {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return nil, err
@@ -357,7 +357,7 @@ func (b *bench) refused(ctx context.Context) (error, error) {
 	return answer, nil
 }
 
-func checkUnknownKey(ctx context.Context, b *bench) error {
+func checkUnknownKey(ctx context.Context, b *Bench) error {
 	answer, err := b.refused(ctx)
 	if err != nil {
 		return err
@@ -372,7 +372,7 @@ func checkUnknownKey(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkNamesKey(ctx context.Context, b *bench) error {
+func checkNamesKey(ctx context.Context, b *Bench) error {
 	answer, err := b.refused(ctx)
 	if err != nil {
 		return err
@@ -388,7 +388,7 @@ func checkNamesKey(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkNotAnObject(ctx context.Context, b *bench) error {
+func checkNotAnObject(ctx context.Context, b *Bench) error {
 	p, err := b.shared(ctx)
 	if err != nil {
 		return err
@@ -410,7 +410,7 @@ func checkNotAnObject(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkWrongType(ctx context.Context, b *bench) error {
+func checkWrongType(ctx context.Context, b *Bench) error {
 	schema, err := b.readSchema(ctx)
 	if err != nil {
 		return notRun("the driver has no schema; see config/schema")
@@ -446,7 +446,7 @@ func checkWrongType(ctx context.Context, b *bench) error {
 	return notRun("no key has a type in the schema")
 }
 
-func checkKeepsFormer(ctx context.Context, b *bench) error {
+func checkKeepsFormer(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err

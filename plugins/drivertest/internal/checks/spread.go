@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"cmp"
@@ -133,7 +133,7 @@ func (f *filled) consumer(i int64, provider, class string, amount int64) {
 	c.Resources.Add(provider, class, amount)
 }
 
-func checkSpread(ctx context.Context, b *bench) error {
+func checkSpread(ctx context.Context, b *Bench) error {
 	base, p, r, err := b.done(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-var capabilityChecks = []check{
+var capabilityChecks = []Check{
 	{
 		ID: "abilities/unannounced", Title: "returns Unimplemented for capabilities that it does not announce",
 		Protects: "an agent that calls a method by mistake",
@@ -74,7 +74,7 @@ var capabilityChecks = []check{
 	},
 }
 
-func checkUnannounced(ctx context.Context, b *bench) error {
+func checkUnannounced(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkCapabilityTraits(ctx context.Context, b *bench) error {
+func checkCapabilityTraits(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func checkCapabilityTraits(ctx context.Context, b *bench) error {
 	return failLines(sentUpdate(base.bare, base.node, nil), wrong)
 }
 
-func checkTraitsAnnounced(ctx context.Context, b *bench) error {
+func checkTraitsAnnounced(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func checkTraitsAnnounced(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkGuests(ctx context.Context, b *bench) error {
+func checkGuests(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func checkGuests(ctx context.Context, b *bench) error {
 	return failLines(sent, wrong)
 }
 
-func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
+func checkGuestsUnknownNode(ctx context.Context, b *Bench) error {
 	_, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkNodeNotDeleted(ctx context.Context, b *bench) error {
+func checkNodeNotDeleted(ctx context.Context, b *Bench) error {
 	base, p, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func checkNodeNotDeleted(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkNodeUnknown(ctx context.Context, b *bench) error {
+func checkNodeUnknown(ctx context.Context, b *Bench) error {
 	_, p, err := b.base(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package drivertest
+package checks
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 
 const seeShutdown = "plugins.Shutdowner; proto: Plugin.Shutdown"
 
-var shutdownChecks = []check{
+var shutdownChecks = []Check{
 	{
 		ID: "shutdown/answers", Title: "shuts down within the grace period",
 		Protects: "the agent's own stop: it waits that long, then kills the process",
@@ -62,7 +62,7 @@ var shutdownChecks = []check{
 	},
 }
 
-func checkShutdown(ctx context.Context, b *bench) error {
+func checkShutdown(ctx context.Context, b *Bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
 		return notRun("the plugin rejects its configuration; see config/accepted")
@@ -73,7 +73,7 @@ func checkShutdown(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkShutdownUnconfigured(ctx context.Context, b *bench) error {
+func checkShutdownUnconfigured(ctx context.Context, b *Bench) error {
 	p, err := b.start(ctx)
 	if err != nil {
 		return notRun("the plugin does not start; see start/handshake")
@@ -84,7 +84,7 @@ func checkShutdownUnconfigured(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkShutdownRefuses(ctx context.Context, b *bench) error {
+func checkShutdownRefuses(ctx context.Context, b *Bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
 		return notRun("the plugin rejects its configuration; see config/accepted")
@@ -98,7 +98,7 @@ func checkShutdownRefuses(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkDrains(ctx context.Context, b *bench) error {
+func checkDrains(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func checkDrains(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func checkExits(ctx context.Context, b *bench) error {
+func checkExits(ctx context.Context, b *Bench) error {
 	p, err := b.configured(ctx)
 	if err != nil {
 		return notRun("the plugin rejects its configuration; see config/accepted")
@@ -159,7 +159,7 @@ func checkExits(ctx context.Context, b *bench) error {
 const seeLogs = "plugins.Logger; plugins.Driver, Logging"
 
 // logChecks come last: they check what the processes wrote during all others.
-var logChecks = []check{
+var logChecks = []Check{
 	{
 		ID: "logs/structured", Title: "writes log lines only, to standard error and standard output",
 		Protects: "operators who read the agent's log: other lines have no level and no time",
@@ -209,8 +209,8 @@ var logChecks = []check{
 	},
 }
 
-func logCheck(what string, bad func(record) bool) func(context.Context, *bench) error {
-	return func(ctx context.Context, b *bench) error {
+func logCheck(what string, bad func(record) bool) func(context.Context, *Bench) error {
+	return func(ctx context.Context, b *Bench) error {
 		if _, _, err := b.base(ctx); err != nil && b.info == nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func logCheck(what string, bad func(record) bool) func(context.Context, *bench) 
 	}
 }
 
-func checkLogLevel(ctx context.Context, b *bench) error {
+func checkLogLevel(ctx context.Context, b *Bench) error {
 	base, _, err := b.base(ctx)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func checkLogLevel(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
+	if err := p.configure(ctx, b.plugin.Config, b.stateDir()); err != nil {
 		return failf("Configure with COMPUTE_DRIVER_LOG_LEVEL=error", "%s", describe(err))
 	}
 	if _, err := p.tree(ctx, base.bare, base.node); err != nil {
@@ -281,9 +281,9 @@ func secrets(config any, key string) []string {
 	return out
 }
 
-func checkSecrets(ctx context.Context, b *bench) error {
+func checkSecrets(ctx context.Context, b *Bench) error {
 	var config any
-	if json.Unmarshal(b.opts.Config, &config) != nil {
+	if json.Unmarshal(b.plugin.Config, &config) != nil {
 		return notRun("the given configuration is not JSON")
 	}
 	hidden := secrets(config, "")
@@ -294,8 +294,8 @@ func checkSecrets(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	answer := verdict(p.configure(ctx,
-		[]byte(`{"`+unknownKey+`":1,`+strings.TrimPrefix(strings.TrimSpace(string(b.opts.Config)), "{")), b.stateDir()))
+	extended := `{"` + unknownKey + `":1,` + strings.TrimPrefix(strings.TrimSpace(string(b.plugin.Config)), "{")
+	answer := verdict(p.configure(ctx, []byte(extended), b.stateDir()))
 	b.discard()
 	var wrong []string
 	for _, secret := range hidden {
@@ -315,7 +315,7 @@ func checkSecrets(ctx context.Context, b *bench) error {
 const errorLevelDir = "errors"
 
 // errorLevelHost returns a host whose plugins log errors only.
-func (b *bench) errorLevelHost(dir string, log *recorder) (*pluginhost.Host, error) {
+func (b *Bench) errorLevelHost(dir string, log *recorder) (*pluginhost.Host, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
