@@ -72,9 +72,6 @@ func socketPath(path string) *fault {
 	return nil
 }
 
-// databaseWords describe the DSN of a database.
-const databaseWords = "a DSN such as \"sqlite:///PATH\" or \"mysql://USER@HOST/DATABASE?password_file=PATH\""
-
 // databaseDSN accepts the DSN of a database without a password.
 func databaseDSN(s string) *fault {
 	const like = "write sqlite:///PATH, with the whole path, or mysql://USER@HOST/DATABASE?password_file=PATH, or " +

@@ -83,8 +83,8 @@ func TestDefaultsDriverExample(t *testing.T) {
 		Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute}
 	testproc.Samef(t, cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()), "driver of the example")
 	for _, k := range newDriver().keys() {
-		if s, _ := c.Source("drivers.libvirt." + k.name); s.Kind != FromFile {
-			t.Errorf("drivers.libvirt.%s is missing from the example", k.name)
+		if s, _ := c.Source("drivers.libvirt." + k.Name); s.Kind != FromFile {
+			t.Errorf("drivers.libvirt.%s is missing from the example", k.Name)
 		}
 	}
 }
@@ -107,14 +107,14 @@ func TestEveryFieldHasAKey(t *testing.T) {
 	}
 	c := reflect.ValueOf(Config{})
 	for _, s := range new(Config).sections() {
-		name := strings.ReplaceAll(s.name, "_", "")
+		name := strings.ReplaceAll(s.Name, "_", "")
 		f := c.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
 		if !f.IsValid() {
-			t.Errorf("[%s] has no field in Config", s.name)
+			t.Errorf("[%s] has no field in Config", s.Name)
 			continue
 		}
 		if got, want := len(s.keys), leaves(f); got != want {
-			t.Errorf("[%s] declares %d keys for %d fields", s.name, got, want)
+			t.Errorf("[%s] declares %d keys for %d fields", s.Name, got, want)
 		}
 	}
 	if got, want := len(newDriver().keys()), leaves(reflect.ValueOf(Driver{})); got != want {

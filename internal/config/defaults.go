@@ -20,32 +20,32 @@ func Defaults(w io.Writer) error {
 		"has a variable, which wins over the files.\n`compute-agent config check` validates the configuration, " +
 		"`systemctl reload\ncompute-agent` applies what can be applied without a restart.")
 	for _, s := range new(Config).sections() {
-		p.section(s.name, s.doc+"\nRead by "+readBy(s.readers)+".")
+		p.section(s.Name, s.Doc+"\nRead by "+readBy(s.Readers)+".")
 		for _, k := range s.keys {
 			k.reset()
-			p.key(dotted(s.name, k.name), k.doc, k.allowed(), k.live, k.name+" = "+k.format())
+			p.key(dotted(s.Name, k.Name), k.Doc, k.allowed(), k.Live, k.Name+" = "+k.format())
 		}
 	}
 	p.line("")
-	p.comment(driversDoc + "\nThe lines below show the keys; remove one # from each line to use it.")
+	p.comment(driverSection().Doc + "\nThe lines below show the keys; remove one # from each line to use it.")
 	p.comment("\n[drivers.libvirt]")
 	in := ""
 	for _, k := range newDriver().keys() {
-		if k.name == "config" {
+		if k.Name == "config" {
 			p.comment("\n[drivers.libvirt.config]")
-			p.prefixed("# # ", k.doc)
+			p.prefixed("# # ", k.Doc)
 			continue
 		}
-		table, name, below := strings.Cut(k.name, ".")
+		table, name, below := strings.Cut(k.Name, ".")
 		if !below {
-			name = k.name
+			name = k.Name
 		} else if table != in {
 			in = table
 			p.comment("\n[drivers.libvirt." + table + "]")
 		}
 		p.line("#")
-		p.prefixed("# # ", k.doc)
-		p.prefixed("# # ", "Allowed: "+k.allowed()+". "+EnvName("drivers.libvirt."+k.name)+".")
+		p.prefixed("# # ", k.Doc)
+		p.prefixed("# # ", "Allowed: "+k.allowed()+". "+EnvName("drivers.libvirt."+k.Name)+".")
 		p.comment(name + " = " + k.format())
 	}
 	return b.Flush()

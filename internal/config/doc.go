@@ -9,9 +9,9 @@
 //	COMPUTE_AGENT_*
 //	flags                                           strongest
 //
-// Every key is declared once, in a row below the struct of its section: name, default, limits,
-// documentation, and whether a reload applies it. Decoding, variables
-// (COMPUTE_AGENT_<SECTION>_<KEY>), credentials, Defaults, Source and Diff follow from those rows.
+// Every key is declared once, in keys.toml: name, default, limits, documentation, and whether a
+// reload applies it. Its value is a field of the struct of its section. Decoding, variables
+// (COMPUTE_AGENT_<SECTION>_<KEY>), credentials, Defaults, Source and Diff follow from that file.
 //
 // An unknown key, section or COMPUTE_AGENT_ variable, or an invalid value, is a [Problem] with
 // file, line and fix. Load reports all of them at once.

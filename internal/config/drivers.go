@@ -27,47 +27,8 @@ type Plugins struct {
 	Quarantine       time.Duration
 }
 
-func (p *Plugins) section() section {
-	return section{"plugins", []Service{AgentService},
-		"Where the drivers' plugins are and how their processes are watched. [drivers.NAME.timeouts] and\n" +
-			"[drivers.NAME.restart] override it for one driver.",
-		[]key{
-			{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME]. Unless it is set, " +
-				"drivers are also searched next to the agent's own executable.",
-				text{at: &p.Dir, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path",
-					check: absolutePath}},
-			{"handshake_timeout", live, "Timeout from the start of a plugin to its handshake.",
-				duration{at: &p.HandshakeTimeout, def: 30 * time.Second, min: 100 * time.Millisecond,
-					max: 10 * time.Minute}},
-			{"call_timeout", live, "Timeout of a driver call.",
-				duration{at: &p.CallTimeout, def: time.Minute, min: 100 * time.Millisecond, max: time.Hour}},
-			{"health_interval", live, "Time between two health checks of a plugin.",
-				duration{at: &p.HealthInterval, def: 10 * time.Second, min: 10 * time.Millisecond, max: time.Hour}},
-			{"health_timeout", live, "Timeout of a health check.",
-				duration{at: &p.HealthTimeout, def: 3 * time.Second, min: 10 * time.Millisecond, max: time.Hour}},
-			{"health_misses", live, "Number of consecutive failed health checks after which the process is restarted.",
-				number{at: &p.HealthMisses, def: 3, min: 1, max: 100}},
-			{"shutdown_timeout", live, "How long a plugin may take to stop before it is killed.",
-				duration{at: &p.ShutdownTimeout, def: 10 * time.Second, min: 10 * time.Millisecond,
-					max: 10 * time.Minute}},
-			{"backoff_min", live, "First delay before a crashed plugin is restarted; it doubles with every crash.",
-				duration{at: &p.BackoffMin, def: time.Second, min: 10 * time.Millisecond, max: time.Hour}},
-			{"backoff_max", live, "Maximum delay before a crashed plugin is restarted.",
-				duration{at: &p.BackoffMax, def: 2 * time.Minute, min: 10 * time.Millisecond, max: 24 * time.Hour}},
-			{"crash_limit", live, "Number of crashes within crash_window after which a plugin is quarantined.",
-				number{at: &p.CrashLimit, def: 5, min: 1, max: 1000}},
-			{"crash_window", live, "Time window in which crashes are counted; a plugin that runs that long resets " +
-				"the count.",
-				duration{at: &p.CrashWindow, def: 10 * time.Minute, min: time.Second, max: 24 * time.Hour}},
-			{"quarantine", live, "How long a plugin is quarantined.",
-				duration{at: &p.Quarantine, def: 10 * time.Minute, min: time.Second, max: 24 * time.Hour}},
-		}}
-}
-
 // driversSection is the name of the table of the drivers' tables.
 const driversSection = "drivers"
-
-const driversDoc = "One table per driver. Only drivers with a table are started."
 
 // maxDriverName bounds a driver's name, which becomes part of a file name and
 // of variables.
@@ -129,77 +90,6 @@ type DriverRestart struct {
 	CrashLimit     int
 	CrashWindow    time.Duration
 	Quarantine     time.Duration
-}
-
-// keys declares the keys of [drivers.NAME]. SIGHUP applies all of them: the driver's process is
-// configured again or, where it must be, replaced.
-func (d *Driver) keys() []key {
-	plugins := new(Plugins).section().keys
-	// inherited is a duration with the limits of the key of [plugins] that holds unless it is set.
-	inherited := func(at *time.Duration, name string) duration {
-		limits := named(plugins, name).field.(duration)
-		return span(at, limits.min, limits.max, "as plugins."+name)
-	}
-	return []key{
-		{"enabled", live, "Whether the agent starts this driver.", toggle{&d.Enabled, true}},
-		{"path", live, "The plugin's executable. Empty means compute-driver-NAME in the directory of [plugins], see " +
-			"there.", pathText(&d.Path)},
-		{"sha256", live, "SHA-256 of the executable; a different file is not started. Empty means any.",
-			text{at: &d.SHA256, words: "64 lower-case hexadecimal digits, as sha256sum prints them", check: digest}},
-		{"args", live, "Arguments of the plugin's process.", list{at: &d.Args, words: "an array of strings"}},
-		{"env", live, "Environment of the plugin's process, in addition to the few variables that every plugin\ngets.",
-			strs{at: &d.Env, words: "a table of strings such as {LIBVIRT_DEBUG = \"1\"}", check: variableName}},
-		{"sandbox", live, "\"landlock\": the driver's process, and what it starts, cannot read the agent's state,\n" +
-			"credentials, files of secrets and memory, and of what the agent's user may write it\nwrites only to " +
-			"/dev, /tmp, /var/tmp, /proc/sys, /sys, its own state directory, the\ndirectories of guests and the " +
-			"absolute paths in its own configuration that are not the\nagent's. A filter of system calls (seccomp) " +
-			"refuses what no driver needs. What the kernel\nlacks is left out, and `compute-agent status` shows it. " +
-			"\"required\": the same, but without\nLandlock (Linux 5.13) or seccomp the driver is not started. " +
-			"\"none\": it can do what the\nagent can.", choice{&d.Sandbox, SandboxLandlock, sandboxes}},
-		{"read_paths", live, "Files and directories that the sandbox lets the driver read in addition, secret or not.",
-			list{at: &d.ReadPaths, words: "an array of absolute paths", check: absolutePath}},
-		{"write_paths", live, "Files and directories that the sandbox lets the driver read and write in addition.",
-			list{at: &d.WritePaths, words: "an array of absolute paths", check: absolutePath}},
-		{"allow_chmod", live, "Whether the driver may change modes, owners and extended attributes of files. The " +
-			"sandbox\ncannot tell the agent's files from others here: such a driver can open them to others.",
-			toggle{&d.AllowChmod, false}},
-		{"unavailable_grace", live, "How long the driver may be unavailable (its process is down or does not answer, " +
-			"or the\ndriver is not ready) before its nodes are disabled: their resource providers get the\ntrait " +
-			"COMPUTE_STATUS_DISABLED until the driver answers again. Guests keep running. The\ntime starts at the " +
-			"first failure after the last successful answer.",
-			duration{at: &d.UnavailableGrace, def: 10 * time.Minute, min: 100 * time.Millisecond,
-				max: 7 * 24 * time.Hour, zero: "never"}},
-		{"timeouts.start", live, "Timeout from the start of the plugin to its handshake.",
-			inherited(&d.Timeouts.Start, "handshake_timeout")},
-		{"timeouts.configure", live, "Timeout of applying the configuration.",
-			inherited(&d.Timeouts.Configure, "call_timeout")},
-		{"timeouts.nodes", live, "Timeout of listing nodes.", inherited(&d.Timeouts.Nodes, "call_timeout")},
-		{"timeouts.update", live, "Timeout of reporting a node's inventory or guests.",
-			inherited(&d.Timeouts.Update, "call_timeout")},
-		{"timeouts.health", live, "Timeout of a health check.", inherited(&d.Timeouts.Health, "health_timeout")},
-		{"timeouts.stop", live, "How long the plugin may take to stop before it is killed.",
-			inherited(&d.Timeouts.Stop, "shutdown_timeout")},
-		{"timeouts.instance", live, "Timeout of creating, destroying, starting or stopping an instance.",
-			span(&d.Timeouts.Instance, 100*time.Millisecond, 24*time.Hour, "10 minutes")},
-		{"restart.health_interval", live, "Time between two health checks of the plugin.",
-			inherited(&d.Restart.HealthInterval, "health_interval")},
-		{"restart.health_misses", live, "Number of consecutive health checks or calls without an answer after which " +
-			"the process\nis restarted; 0 means plugins.health_misses.",
-			number{at: &d.Restart.HealthMisses, max: 100}},
-		{"restart.backoff_min", live, "First delay before the crashed plugin is restarted; it doubles with every " +
-			"crash.", inherited(&d.Restart.BackoffMin, "backoff_min")},
-		{"restart.backoff_max", live, "Maximum delay before the crashed plugin is restarted.",
-			inherited(&d.Restart.BackoffMax, "backoff_max")},
-		{"restart.crash_limit", live, "Number of crashes within crash_window after which the plugin is quarantined; " +
-			"0 means\nplugins.crash_limit.", number{at: &d.Restart.CrashLimit, max: 1000}},
-		{"restart.crash_window", live, "Time window in which crashes are counted; a plugin that runs that long " +
-			"resets the count.",
-			inherited(&d.Restart.CrashWindow, "crash_window")},
-		{"restart.quarantine", live, "How long the plugin is quarantined.",
-			inherited(&d.Restart.Quarantine, "quarantine")},
-		{"config", live, "Configuration of the driver itself; the driver's documentation names its keys.",
-			free{at: &d.Config, words: "a table"}},
-	}
 }
 
 // driverPath is the whole name of a key of a driver.

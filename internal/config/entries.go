@@ -30,9 +30,9 @@ func (c *Config) Entries() []Entry {
 			computed = ""
 		}
 		e := Entry{Key: path, Value: k.format(), Source: c.sources[path].orDefault(computed), Env: EnvName(path),
-			Live: k.live}
+			Live: k.Live}
 		e.raw = e.Value
-		e.quiet = strings.Contains(k.name, ".") && e.Source.Kind == FromDefault
+		e.quiet = strings.Contains(k.Name, ".") && e.Source.Kind == FromDefault
 		switch f := k.field.(type) {
 		case strs:
 			if len(*f.at) > 0 {

@@ -17,23 +17,26 @@ import (
 
 // field is one key's value, in a struct that it points into: how it is read, checked and written.
 type field interface {
-	reset()                        // Give it its default.
 	set(any) *fault                // From what TOML decodes.
 	fromText(string) (any, *fault) // What TOML would have decoded, from a variable or flag.
 	format() string                // As TOML writes it.
 	allowed() string               // What may be written, in words.
 }
 
-// text is a string; check, when given, says what is wrong with it. The empty string is not checked
-// where it is the default.
-type text struct {
-	at    *string
-	def   string
+// rule is what strings may be, in words, and what says what is wrong with one; nil: nothing is.
+type rule struct {
 	words string
 	check func(string) *fault
 }
 
-func (t text) reset() { *t.at = t.def }
+func (r rule) allowed() string { return r.words }
+
+// text is a string. The empty string is not checked unless it is required.
+type text struct {
+	at       *string
+	required bool
+	rule
+}
 
 func (t text) set(v any) *fault {
 	s, ok := v.(string)
@@ -43,7 +46,7 @@ func (t text) set(v any) *fault {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return faultf("remove the control characters", "holds a control character or a line break")
 	}
-	if t.check != nil && (s != "" || t.def != "") {
+	if t.check != nil && (s != "" || t.required) {
 		if bad := t.check(s); bad != nil {
 			return bad
 		}
@@ -54,16 +57,16 @@ func (t text) set(v any) *fault {
 
 func (t text) fromText(s string) (any, *fault) { return s, nil }
 func (t text) format() string                  { return quote(*t.at) }
-func (t text) allowed() string                 { return t.words }
+
+// secretFile is a text that holds the path of a file, or the name of a systemd credential, which
+// Load turns into a path.
+type secretFile struct{ text }
 
 // choice is a string out of a few.
 type choice struct {
 	at     *string
-	def    string
 	values []string
 }
-
-func (c choice) reset() { *c.at = c.def }
 
 func (c choice) set(v any) *fault {
 	s, ok := v.(string)
@@ -83,12 +86,7 @@ func (c choice) format() string                  { return quote(*c.at) }
 func (c choice) allowed() string { return quotedSeries(c.values, "or") }
 
 // toggle is true or false.
-type toggle struct {
-	at  *bool
-	def bool
-}
-
-func (t toggle) reset() { *t.at = t.def }
+type toggle struct{ at *bool }
 
 func (t toggle) set(v any) *fault {
 	b, ok := v.(bool)
@@ -115,11 +113,8 @@ func (t toggle) allowed() string { return "true or false" }
 // number is an integer between min and max.
 type number struct {
 	at       *int
-	def      int
 	min, max int
 }
-
-func (nm number) reset() { *nm.at = nm.def }
 
 func (nm number) set(v any) *fault {
 	n, ok := v.(int64)
@@ -155,12 +150,9 @@ func (nm number) allowed() string {
 // only when it means something.
 type duration struct {
 	at       *time.Duration
-	def      time.Duration
 	min, max time.Duration
 	zero     string // What zero means; empty when it is not allowed.
 }
-
-func (dr duration) reset() { *dr.at = dr.def }
 
 func (dr duration) set(v any) *fault {
 	s, ok := v.(string)
@@ -197,13 +189,9 @@ func (dr duration) allowed() string {
 // the words between commas; the empty text is the empty list.
 type list struct {
 	at       *[]string
-	def      []string
-	words    string
-	check    func(string) *fault
 	required bool // The empty list is refused.
+	rule
 }
-
-func (l list) reset() { *l.at = slices.Clone(l.def) }
 
 func (l list) set(v any) *fault {
 	items, ok := v.([]any)
@@ -255,16 +243,11 @@ func (l list) format() string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-func (l list) allowed() string { return l.words }
-
 // strs is a table of strings; tables of later sources are merged into it.
 type strs struct {
-	at    *map[string]string
-	words string
-	check func(name string) *fault
+	at *map[string]string
+	rule
 }
-
-func (st strs) reset() { *st.at = nil }
 
 func (st strs) set(v any) *fault {
 	table, ok := v.(map[string]any)
@@ -302,16 +285,12 @@ func (st strs) format() string {
 	return inlineTable(table)
 }
 
-func (st strs) allowed() string { return st.words }
-
 // free is a table with keys of a driver; tables of later sources are
 // merged into it, key by key.
 type free struct {
-	at    *map[string]any
-	words string
+	at *map[string]any
+	rule
 }
-
-func (f free) reset() { *f.at = nil }
 
 func (f free) set(v any) *fault {
 	table, ok := v.(map[string]any)
@@ -327,7 +306,6 @@ func (f free) set(v any) *fault {
 
 func (f free) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
 func (f free) format() string                  { return inlineTable(*f.at) }
-func (f free) allowed() string                 { return f.words }
 
 // merge is over laid upon under: tables are merged, all else is replaced.
 // Neither argument is changed.
@@ -360,12 +338,7 @@ func tomlText(s, allowed string) (any, *fault) {
 }
 
 // fraction is a number from 0 to 1.
-type fraction struct {
-	at  *float64
-	def float64
-}
-
-func (f fraction) reset() { *f.at = f.def }
+type fraction struct{ at *float64 }
 
 func (f fraction) set(v any) *fault {
 	var x float64

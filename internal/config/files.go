@@ -29,7 +29,7 @@ func (c *Config) ServiceFiles(s Service, credentials string) (out []NamedFile) {
 		}
 	}
 	for _, file := range all {
-		if section, _, _ := strings.Cut(file.Key, "."); slices.Contains(c.section(section).readers, s) {
+		if section, _, _ := strings.Cut(file.Key, "."); slices.Contains(c.section(section).Readers, s) {
 			out = append(out, file)
 		}
 	}

@@ -3,56 +3,189 @@
 package config
 
 import (
+	"cmp"
+	_ "embed" // the keys
+	"fmt"
 	"iter"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/pelletier/go-toml/v2"
 )
 
-// key declares one key of a section, whose field is that of a certain [Config] or [Driver].
-type key struct {
-	name string
-	live bool // SIGHUP applies a change; otherwise the agent must be restarted.
-	doc  string
-	field
-}
+// keysFile declares every section and key, and says how.
+//
+//go:embed keys.toml
+var keysFile string
 
-// section declares one table of the file.
+// section is one table of the file.
 type section struct {
-	name    string
-	readers []Service
-	doc     string
-	keys    []key
+	Name    string
+	Readers []Service
+	Doc     string
+	Key     []declaration
+
+	index []int // Where its struct is in [Config].
+	keys  []key // Of a certain Config.
 }
 
-const (
-	live    = true
-	restart = false
-)
+// declaration is what keys.toml says of a key.
+type declaration struct {
+	Name     string
+	Field    string // As a name of a key; empty: the name is that of the field.
+	Live     bool   // SIGHUP applies a change; otherwise the agent must be restarted.
+	Doc      string
+	Is       string // Which of rules it has; empty: none.
+	Allowed  string // Empty: the words of its rule.
+	Default  any    // As TOML decodes it; nil: the zero value.
+	Required bool   // The empty array is refused.
+	Values   []string
+	Min, Max limit
+	Zero     string // What "0s" means; empty: it is not allowed.
+	Like     string // The key of [plugins] that holds while this one is "0s", with whose limits.
 
-// sections declares every section but [drivers.NAME], in the order in which Defaults writes them.
+	index []int // Where its field is in the struct of its section.
+}
+
+// key is a key whose field is that of a certain [Config] or [Driver].
+type key struct {
+	*declaration
+	field
+	value reflect.Value
+}
+
+// reset gives the key its default.
+func (k key) reset() {
+	k.value.SetZero()
+	if k.Default != nil {
+		k.set(k.Default)
+	}
+}
+
+// limit is a number, or a duration in nanoseconds.
+type limit int64
+
+// UnmarshalText reads a duration.
+func (l *limit) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	*l = limit(d)
+	return err
+}
+
+// declared are all sections, in the order in which Defaults writes them; the last is of a driver.
+var declared = sync.OnceValue(func() []section {
+	var file struct{ Section []section }
+	if err := toml.NewDecoder(strings.NewReader(keysFile)).DisallowUnknownFields().Decode(&file); err != nil {
+		panic(err)
+	}
+	var plugins []declaration
+	for i := range file.Section {
+		s, of := &file.Section[i], reflect.TypeFor[Driver]()
+		if s.Name != driversSection {
+			s.index = indexOf(reflect.TypeFor[Config](), s.Name)
+			of = reflect.TypeFor[Config]().FieldByIndex(s.index).Type
+		}
+		for j := range s.Key {
+			d := &s.Key[j]
+			d.index = indexOf(of, cmp.Or(d.Field, d.Name))
+			if _, known := rules[d.Is]; d.Is != "" && !known {
+				panic("config: no rule " + d.Is)
+			}
+			if d.Like != "" {
+				like := plugins[slices.IndexFunc(plugins, func(p declaration) bool { return p.Name == d.Like })]
+				d.Min, d.Max, d.Zero = like.Min, like.Max, "as plugins."+d.Like
+			}
+		}
+		if s.Name == "plugins" {
+			plugins = s.Key
+		}
+	}
+	return file.Section
+})
+
+// driverSection is the section [drivers.NAME].
+func driverSection() section {
+	all := declared()
+	return all[len(all)-1]
+}
+
+// indexOf finds the field of a name such as state_dir, or timeouts.start for one in another struct.
+func indexOf(of reflect.Type, name string) (index []int) {
+	for part := range strings.SplitSeq(strings.ReplaceAll(name, "_", ""), ".") {
+		f, ok := of.FieldByNameFunc(func(field string) bool { return strings.EqualFold(field, part) })
+		if !ok {
+			panic("config: no field for " + name)
+		}
+		index, of = append(index, f.Index...), f.Type
+	}
+	return index
+}
+
+// bind makes the keys whose fields are those of a struct.
+func bind(declarations []declaration, of reflect.Value) []key {
+	keys := make([]key, len(declarations))
+	for i := range declarations {
+		d := &declarations[i]
+		at := of.FieldByIndex(d.index)
+		keys[i] = key{d, d.fieldOf(at.Addr().Interface()), at}
+	}
+	return keys
+}
+
+// fieldOf is the field that a pointer points to.
+func (d *declaration) fieldOf(at any) field {
+	of := rules[d.Is]
+	of.words = cmp.Or(d.Allowed, of.words)
+	switch at := at.(type) {
+	case *string:
+		value := text{at, d.Default != nil, of}
+		switch {
+		case d.Values != nil:
+			return choice{at, d.Values}
+		case d.Is == "secret":
+			return secretFile{value}
+		}
+		return value
+	case *bool:
+		return toggle{at}
+	case *int:
+		return number{at, int(d.Min), int(cmp.Or(d.Max, math.MaxInt32))}
+	case *float64:
+		return fraction{at}
+	case *time.Duration:
+		return duration{at, time.Duration(d.Min), time.Duration(d.Max), d.Zero}
+	case *[]string:
+		return list{at, d.Required, of}
+	case *map[string]string:
+		return strs{at, of}
+	case *map[string]any:
+		return free{at, of}
+	}
+	panic(fmt.Sprintf("config: no value is a %T", at))
+}
+
+// sections are all sections but [drivers.NAME].
 func (c *Config) sections() []section {
-	return slices.Concat(c.placementSections(), c.cellSections())
+	all := slices.Clone(declared())
+	all = all[:len(all)-1]
+	for i := range all {
+		all[i].keys = bind(all[i].Key, reflect.ValueOf(c).Elem().FieldByIndex(all[i].index))
+	}
+	return all
 }
 
-// placementSections declares the sections of the agent, of Placement, and of all services.
-func (c *Config) placementSections() []section {
-	return []section{c.Agent.section(), c.PlacementClient.section(), c.Tracker.section(), c.Reshape.section(),
-		c.Plugins.section(), c.Log.section(), c.Metrics.section(), c.Tracing.section(), c.Placement.section(),
-		c.PlacementTLS.section(), c.DenyList.section(), c.PlacementMetrics.section(), c.Server.section(),
-		c.Keystone.section(), c.CORS.section(), c.Audit.section(), c.Policy.section()}
-}
-
-// cellSections declares the sections of cells and the compute API.
-func (c *Config) cellSections() []section {
-	return []section{c.CellClient.section(), c.Cell.section(), c.ComputeAPI.section(), c.Quota.section(),
-		c.Scheduler.section(), c.Enrolment.section(), c.EnrolmentClient.section()}
-}
+// keys are the keys of [drivers.NAME]. SIGHUP applies all of them: the driver's process is
+// configured again or, where it must be, replaced.
+func (d *Driver) keys() []key { return bind(driverSection().Key, reflect.ValueOf(d).Elem()) }
 
 // section is the section of that name, or nil.
 func (c *Config) section(name string) *section {
 	all := c.sections()
-	if i := slices.IndexFunc(all, func(s section) bool { return s.name == name }); i >= 0 {
+	if i := slices.IndexFunc(all, func(s section) bool { return s.Name == name }); i >= 0 {
 		return &all[i]
 	}
 	return nil
@@ -63,11 +196,11 @@ func (c *Config) keys() iter.Seq2[string, key] {
 	return func(yield func(string, key) bool) {
 		tables := c.sections()
 		for _, name := range sortedKeys(c.Drivers) {
-			tables = append(tables, section{name: dotted(driversSection, name), keys: c.Drivers[name].keys()})
+			tables = append(tables, section{Name: dotted(driversSection, name), keys: c.Drivers[name].keys()})
 		}
 		for _, s := range tables {
 			for _, k := range s.keys {
-				if !yield(s.name+"."+k.name, k) {
+				if !yield(s.Name+"."+k.Name, k) {
 					return
 				}
 			}
@@ -77,7 +210,7 @@ func (c *Config) keys() iter.Seq2[string, key] {
 
 // named is the key of that name, or nil.
 func named(keys []key, name string) *key {
-	if i := slices.IndexFunc(keys, func(k key) bool { return k.name == name }); i >= 0 {
+	if i := slices.IndexFunc(keys, func(k key) bool { return k.Name == name }); i >= 0 {
 		return &keys[i]
 	}
 	return nil
@@ -87,8 +220,9 @@ func named(keys []key, name string) *key {
 func keysBelow(keys []key, table string) []key {
 	var out []key
 	for _, k := range keys {
-		if name, below := strings.CutPrefix(k.name, table+"."); below {
-			k.name = name
+		if name, below := strings.CutPrefix(k.Name, table+"."); below {
+			d := *k.declaration
+			d.Name, k.declaration = name, &d
 			out = append(out, k)
 		}
 	}
@@ -98,54 +232,9 @@ func keysBelow(keys []key, table string) []key {
 func names(keys []key) []string {
 	out := make([]string, len(keys))
 	for i, k := range keys {
-		out[i] = k.name
+		out[i] = k.Name
 	}
 	return out
-}
-
-// Keys that several sections have.
-
-func tokenFile(at *string) key {
-	return key{"token_file", restart, "File that holds the token, or the bare name of a systemd credential.",
-		secretText(at)}
-}
-
-func caFile(at *string) key {
-	return key{"ca_file", restart,
-		"File of PEM certificates to trust instead of the system's, or the name of a credential.", secretText(at)}
-}
-
-// keyFile is the key that belongs to the certificate in PREFIXcert_file.
-func keyFile(prefix string, at *string) key {
-	return key{prefix + "key_file", restart,
-		"File of the key of " + prefix + "cert_file, in PEM, or the name of a credential.", secretText(at)}
-}
-
-func metricsListen(at *string) key {
-	return key{"metrics_listen", restart, "Address to serve /metrics, /healthz and /readyz on in addition to the " +
-		"admin socket, by plain HTTP without authentication. The default host\nis 127.0.0.1. Empty means none.",
-		listenText(at)}
-}
-
-// Fields that several keys have. Empty texts pass.
-
-func urlText(at *string) text    { return text{at: at, words: "a URL", check: serviceURL} }
-func pathText(at *string) text   { return text{at: at, words: "an absolute path", check: absolutePath} }
-func listenText(at *string) text { return text{at: at, words: listenWords, check: listenAddress} }
-
-func databaseText(at *string) text { return text{at: at, words: databaseWords, check: databaseDSN} }
-
-// secretFile is a text that holds the path of a file, or the name of a systemd credential, which
-// Load turns into a path.
-type secretFile struct{ text }
-
-func secretText(at *string) secretFile {
-	return secretFile{text{at: at, words: secretWords, check: secretPath}}
-}
-
-// span is a duration that is "0s" by default, which means what zero says.
-func span(at *time.Duration, least, most time.Duration, zero string) duration {
-	return duration{at: at, min: least, max: most, zero: zero}
 }
 
 // Service is a process that reads the configuration.
@@ -159,19 +248,15 @@ const (
 	CellService       Service = "cells"
 )
 
-var (
-	// allServices read a section that is about every process.
-	allServices = []Service{AgentService, PlacementService, ComputeAPIService, CellService}
-	// driversReaders read [drivers.NAME].
-	driversReaders = []Service{AgentService}
-)
+// allServices read a section that is about every process.
+var allServices = []Service{AgentService, PlacementService, ComputeAPIService, CellService}
 
 // SectionsOf are the names of the sections that any of some services reads, sorted.
 func SectionsOf(services ...Service) []string {
 	var out []string
-	for _, s := range append(new(Config).sections(), section{name: driversSection, readers: driversReaders}) {
-		if slices.ContainsFunc(s.readers, func(s Service) bool { return slices.Contains(services, s) }) {
-			out = append(out, s.name)
+	for _, s := range declared() {
+		if slices.ContainsFunc(s.Readers, func(s Service) bool { return slices.Contains(services, s) }) {
+			out = append(out, s.Name)
 		}
 	}
 	slices.Sort(out)

@@ -331,10 +331,9 @@ func (d *document) inOrder(prefix string, table map[string]any) []string {
 
 func unknownSection(name string, isTable bool) *fault {
 	all := []string{}
-	for _, s := range new(Config).sections() {
-		all = append(all, s.name)
+	for _, s := range declared() {
+		all = append(all, s.Name)
 	}
-	all = append(all, driversSection)
 	f := faultf("the sections are "+strings.Join(all, ", "), "there is no such section")
 	if !isTable {
 		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "),
@@ -351,8 +350,8 @@ func unknownSection(name string, isTable bool) *fault {
 func unknownKey(name, path string, keys []key) *fault {
 	var known, tables []string
 	for _, k := range keys {
-		if table, _, below := strings.Cut(k.name, "."); !below {
-			known = append(known, k.name)
+		if table, _, below := strings.Cut(k.Name, "."); !below {
+			known = append(known, k.Name)
 		} else if !slices.Contains(tables, table) {
 			tables = append(tables, table)
 		}

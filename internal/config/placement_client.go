@@ -4,6 +4,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,36 +35,6 @@ const (
 
 // DefaultPlacementURL is where Placement is taken to be when nothing else says it.
 const DefaultPlacementURL = "http://127.0.0.1:8778"
-
-func (p *PlacementClient) section() section {
-	return section{"placement_client", []Service{AgentService, ComputeAPIService},
-		"The Placement service that the agent reports to and that the compute API asks.",
-		slices.Concat([]key{
-			{"url", restart, "URL of Placement, including its path. Empty means the endpoint in Keystone's\ncatalog " +
-				"with auth = \"keystone\", else " + DefaultPlacementURL + ".",
-				text{at: &p.URL, words: "a URL such as \"https://placement.example:8778\"", check: serviceURL}},
-			{"auth", restart, "How the agent authenticates: \"noauth\" (Placement with auth_strategy = noauth2, for " +
-				"one\nmachine or a test), \"token\" (the token in token_file), \"keystone\" (a token from\nKeystone, " +
-				"renewed as needed) or \"certificate\" (the host's certificate in cert_file, for a\nbundled " +
-				"Placement with placement_tls.host_ca_file; no token is sent).",
-				choice{&p.Auth, AuthNoauth, []string{AuthNoauth, AuthToken, AuthKeystone, AuthCertificate}}},
-			tokenFile(&p.TokenFile),
-			caFile(&p.CAFile),
-			{"cert_file", restart, "File of the agent's own TLS certificate, in PEM, or the name of a credential.",
-				secretText(&p.CertFile)},
-			keyFile("", &p.KeyFile),
-			{"timeout", restart, "Timeout of a request, including the response.",
-				duration{at: &p.Timeout, def: 30 * time.Second, min: 100 * time.Millisecond, max: 10 * time.Minute}},
-			{"connect_timeout", restart, "Timeout of a connection attempt, including TLS.",
-				duration{at: &p.ConnectTimeout, def: 5 * time.Second, min: 100 * time.Millisecond,
-					max: 5 * time.Minute}},
-			{"retries", restart, "Maximum number of retries of a request that is safe to repeat, after a lost " +
-				"connection or\nstatus 429, 502, 503 or 504.", number{at: &p.Retries, def: 3, max: 20}},
-			{"use_proxy", restart,
-				"Whether to use HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Control planes are rarely behind a\nproxy.",
-				toggle{&p.UseProxy, false}},
-		}, p.Keystone.keys())}
-}
 
 // ClientKeystone is the part of [placement_client] that says who the agent is to
 // Keystone, and which of Placement's endpoints it takes from the catalogue.
@@ -97,51 +68,6 @@ const (
 // SystemScopeAll is the value of ClientKeystone.SystemScope that asks for it.
 const SystemScopeAll = "all"
 
-func (k *ClientKeystone) keys() []key {
-	return []key{
-		{"auth_url", restart, "Address of Keystone. This and the keys below are for auth = \"keystone\".",
-			text{at: &k.AuthURL, words: "a URL such as \"https://keystone.example:5000/v3\"", check: serviceURL}},
-		{"auth_type", restart, "How the agent logs in to Keystone: with a user's password, an application " +
-			"credential, or\nthe token in token_file, which is exchanged for one of the project below, or used\n" +
-			"directly if there is no project.",
-			choice{&k.AuthType, AuthTypePassword,
-				[]string{AuthTypePassword, AuthTypeApplicationCredential, AuthTypeToken}}},
-		{"username", restart, "Name of the agent's user, which needs the role service or admin in the project.",
-			text{at: &k.Username, words: "a name"}},
-		{"user_id", restart, "Identifier of the user, instead of the name.",
-			text{at: &k.UserID, words: "an identifier"}},
-		{"user_domain_name", restart, "Domain of the user.",
-			text{at: &k.UserDomainName, def: "Default", words: "a name"}},
-		{"user_domain_id", restart, "Identifier of that domain, instead of its name.",
-			text{at: &k.UserDomainID, words: "an identifier"}},
-		{"password_file", restart, "File of the user's password, or the name of a credential.",
-			secretText(&k.PasswordFile)},
-		{"project_name", restart, "Project of the token, usually \"service\". An application credential has its own.",
-			text{at: &k.ProjectName, words: "a name"}},
-		{"project_id", restart, "Identifier of the project, instead of the name.",
-			text{at: &k.ProjectID, words: "an identifier"}},
-		{"project_domain_name", restart, "Domain of the project.",
-			text{at: &k.ProjectDomainName, def: "Default", words: "a name"}},
-		{"project_domain_id", restart, "Identifier of that domain, instead of its name.",
-			text{at: &k.ProjectDomainID, words: "an identifier"}},
-		{"system_scope", restart, "\"all\" requests a system-scoped token instead of one for a project.",
-			choice{&k.SystemScope, "", []string{"", SystemScopeAll}}},
-		{"application_credential_id", restart, "Identifier of the application credential.",
-			text{at: &k.ApplicationCredentialID, words: "an identifier"}},
-		{"application_credential_name", restart,
-			"Name of the application credential, instead of its identifier; the user must be given too.",
-			text{at: &k.ApplicationCredentialName, words: "a name"}},
-		{"application_credential_secret_file", restart, "File of its secret, or the name of a credential.",
-			secretText(&k.ApplicationCredentialSecretFile)},
-		{"region_name", restart, "Region of Placement. May be empty if there is only one region.",
-			text{at: &k.RegionName, words: "a name"}},
-		{"valid_interfaces", restart, "Acceptable interfaces of Placement's endpoint, in order of preference.",
-			list{at: &k.ValidInterfaces, def: []string{"internal", "public"},
-				words: "an array of \"internal\", \"public\" and \"admin\", at least one", check: endpointInterface,
-				required: true}},
-	}
-}
-
 // resolvePlacementURL fills in where Placement is, unless Keystone's catalogue
 // says it.
 func (l *loader) resolvePlacementURL() {
@@ -160,9 +86,15 @@ var (
 // no effect.
 func (v *validator) clientKeystone() {
 	c := v.cfg.PlacementClient
+	login := []string{"token_file"} // and the keys of ClientKeystone
+	for _, k := range v.cfg.section("placement_client").keys {
+		if strings.HasPrefix(k.Field, "keystone.") {
+			login = append(login, k.Name)
+		}
+	}
 	if c.Auth != AuthKeystone {
-		for _, k := range c.Keystone.keys() {
-			v.useless("placement_client."+k.name, "while placement_client.auth is "+quote(c.Auth),
+		for _, name := range login[1:] {
+			v.useless("placement_client."+name, "while placement_client.auth is "+quote(c.Auth),
 				"set auth = \"keystone\"")
 		}
 		return
@@ -202,7 +134,7 @@ func (v *validator) clientKeystone() {
 		v.either("system_scope", "project_name")
 		v.either("system_scope", "project_id")
 	}
-	for _, key := range slices.Concat([]string{"token_file"}, names(k.keys())) {
+	for _, key := range login {
 		if !slices.Contains(mine, key) {
 			v.useless("placement_client."+key, "with placement_client.auth_type = "+quote(k.AuthType),
 				"change auth_type")

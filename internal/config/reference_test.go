@@ -21,26 +21,27 @@ func TestReference(t *testing.T) {
 	var keys strings.Builder
 	keys.WriteString("| section | read by | about |\n|---|---|---|\n")
 	for _, s := range new(Config).sections() {
-		about, _, _ := strings.Cut(strings.ReplaceAll(s.doc, "\n", " "), ". ")
+		about, _, _ := strings.Cut(strings.ReplaceAll(s.Doc, "\n", " "), ". ")
 		fmt.Fprintf(&keys, "| [`[%s]`](#%s) | %s | %s |\n",
-			s.name, s.name, readBy(s.readers), prose(strings.TrimSuffix(about, ".")))
+			s.Name, s.Name, readBy(s.Readers), prose(strings.TrimSuffix(about, ".")))
 	}
 	fmt.Fprintf(&keys, "| [`[drivers.NAME]`](#driversname) | %s | what the agent does with a driver |\n",
-		readBy(driversReaders))
+		readBy(driverSection().Readers))
 	for _, name := range []string{"libvirt", "fake"} {
 		fmt.Fprintf(&keys, "| [`[drivers.%s.config]`](#drivers%sconfig) | the driver | what the driver itself does |\n",
 			name, name)
 	}
 	for _, s := range new(Config).sections() {
-		fmt.Fprintf(&keys, "\n## [%s]\n\n%s Read by %s.\n", s.name, prose(s.doc), readBy(s.readers))
+		fmt.Fprintf(&keys, "\n## [%s]\n\n%s Read by %s.\n", s.Name, prose(s.Doc), readBy(s.Readers))
 		for _, k := range s.keys {
 			k.reset()
-			describeKey(&keys, dotted(s.name, k.name), k)
+			describeKey(&keys, dotted(s.Name, k.Name), k)
 		}
 	}
-	fmt.Fprintf(&keys, "\n## [drivers.NAME]\n\n%s Read by %s.\n", prose(driversDoc), readBy(driversReaders))
+	fmt.Fprintf(&keys, "\n## [drivers.NAME]\n\n%s Read by %s.\n", prose(driverSection().Doc),
+		readBy(driverSection().Readers))
 	for _, k := range newDriver().keys() {
-		describeKey(&keys, driverPath("NAME", k.name), k)
+		describeKey(&keys, driverPath("NAME", k.Name), k)
 	}
 	for _, name := range []string{"libvirt", "fake"} {
 		describeSchema(t, &keys, name)
@@ -50,11 +51,11 @@ func TestReference(t *testing.T) {
 
 func describeKey(out *strings.Builder, path string, k key) {
 	when := "a restart"
-	if k.live {
+	if k.Live {
 		when = "a reload or a restart"
 	}
 	fmt.Fprintf(out, "\n### %s\n\n%s\n\n- %s; default `%s`\n- Allowed: %s.\n- A change needs %s. Variable: `%s`\n",
-		path, prose(k.doc), kindOf(k.field), k.format(), prose(k.allowed()), when, EnvName(path))
+		path, prose(k.Doc), kindOf(k.field), k.format(), prose(k.allowed()), when, EnvName(path))
 }
 
 // kindOf is the type of a key's value.
@@ -235,9 +236,9 @@ func prose(words string) string {
 func TestEverySectionHasReaders(t *testing.T) {
 	want := []string{driversSection}
 	for _, s := range new(Config).sections() {
-		want = append(want, s.name)
-		if len(s.readers) == 0 {
-			t.Errorf("no service reads [%s]", s.name)
+		want = append(want, s.Name)
+		if len(s.Readers) == 0 {
+			t.Errorf("no service reads [%s]", s.Name)
 		}
 	}
 	slices.Sort(want)

@@ -41,7 +41,9 @@ func (l *loader) resolve() {
 		"RUNTIME_DIRECTORY", "/run/compute-agent", "XDG_RUNTIME_DIR", "")
 	l.resolvePlugins()
 	l.resolvePlacementURL()
-	l.resolveCredentials(c.placementSections())
+	sections := c.sections()
+	ofCells := slices.IndexFunc(sections, func(s section) bool { return s.Name == "cell_client" })
+	l.resolveCredentials(sections[:ofCells])
 	if c.DenyList.URL != "" && c.DenyList.File == "" {
 		c.DenyList.File = filepath.Join(c.Agent.StateDir, "denied_hosts")
 		c.sources["deny_list.file"] = c.sources["deny_list.file"].orDefault("below agent.state_dir, for deny_list.url")
@@ -55,7 +57,7 @@ func (l *loader) resolve() {
 	l.resolveDatabase("placement.database", &c.Placement.Database)
 	l.resolveDatabase("compute_api.database", &c.ComputeAPI.Database)
 	l.resolveDatabase("cell.database", &c.Cell.Database)
-	l.resolveCredentials(c.cellSections())
+	l.resolveCredentials(sections[ofCells:])
 }
 
 // anyCredentials stands for the directory of the credentials of an address that is only looked at.
@@ -194,7 +196,7 @@ func (l *loader) resolveCredentials(sections []section) {
 	for _, s := range sections {
 		for _, k := range s.keys {
 			if file, is := k.field.(secretFile); is {
-				l.resolveCredential(dotted(s.name, k.name), file.at)
+				l.resolveCredential(dotted(s.Name, k.Name), file.at)
 			}
 		}
 	}
@@ -211,7 +213,7 @@ func (l *loader) resolveCredential(key string, path *string) {
 	}
 	if section, _, _ := strings.Cut(key, "."); l.opts.Uses != nil && !slices.Contains(l.opts.Uses, section) {
 		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, NamedFile{key, *path})
-		unit := credentialUnits[l.cfg.section(section).readers[0]]
+		unit := credentialUnits[l.cfg.section(section).Readers[0]]
 		if template, is := strings.CutSuffix(unit, ".service"); is && strings.HasSuffix(template, "@") &&
 			strings.HasPrefix(l.opts.Unit, template) {
 			unit = l.opts.Unit

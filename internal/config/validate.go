@@ -115,8 +115,8 @@ func (v *validator) cors() {
 	if len(v.cfg.CORS.AllowedOrigin) > 0 {
 		return
 	}
-	for _, k := range v.cfg.CORS.section().keys {
-		v.useless("cors."+k.name, "while cors.allowed_origin is empty", "set allowed_origin")
+	for _, k := range v.cfg.section("cors").keys {
+		v.useless("cors."+k.Name, "while cors.allowed_origin is empty", "set allowed_origin")
 	}
 }
 

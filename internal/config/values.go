@@ -25,8 +25,41 @@ import (
 const (
 	secretWords = "an absolute path, or the bare name of a systemd credential"
 	idWords     = "an identifier of 1 to 255 characters"
-	listenWords = "\"HOST:PORT\" or \":PORT\""
 )
+
+// rules has the rule for each value of is in keys.toml. Empty texts pass.
+var rules = map[string]rule{
+	"audit-file":   {check: auditFile},
+	"cell-listen":  {check: cellListen},
+	"cell-urls":    {check: cellURLs},
+	"class-rename": {check: classRename},
+	"consumer":     {idWords, consumerID},
+	"database": {"a DSN such as \"sqlite:///PATH\" or \"mysql://USER@HOST/DATABASE?password_file=PATH\"",
+		databaseDSN},
+	"extension": {"an array of " + quotedSeries(wire.Extensions[:], "and"),
+		oneOf(wire.Extensions[:], "an extension")},
+	"header": {check: matching("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$", // RFC 9110's token
+		"the name of a header", "write a name such as \"X-Auth-Token\"")},
+	"host":         {check: hostName},
+	"host-pattern": {check: hostPattern},
+	"interface":    {check: oneOf([]string{"internal", "public", "admin"}, "an interface of an endpoint")},
+	"ip":           {check: hostIP},
+	"listen":       {"\"HOST:PORT\" or \":PORT\"", listenAddress},
+	"method": {check: matching("^[A-Z]{1,32}$",
+		"the name of a method", "write a name in capitals, such as \"GET\"")},
+	"network":    {check: proxyNetwork},
+	"origin":     {check: origin},
+	"path":       {"an absolute path", absolutePath},
+	"pci-alias":  {check: pciAlias},
+	"prefix":     {check: memberPrefix},
+	"secret":     {secretWords, secretPath},
+	"secure-url": {check: secureURL},
+	"sha256": {check: matching("^[0-9a-f]{64}$",
+		"a SHA-256 in lower-case hexadecimal", "run sha256sum on the plugin and copy the 64 digits")},
+	"url":      {"a URL", serviceURL},
+	"variable": {check: variableName},
+	"zone":     {"a name", zoneName},
+}
 
 // hostName accepts what may name a resource provider: Placement takes 1 to 200
 // characters; spaces would only be a slip.
@@ -191,18 +224,6 @@ func oneOf(values []string, what string) func(string) *fault {
 		return nil
 	}
 }
-
-var (
-	headerName = matching("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$", // RFC 9110's token
-		"the name of a header", "write a name such as \"X-Auth-Token\"")
-	methodName = matching("^[A-Z]{1,32}$", "the name of a method", "write a name in capitals, such as \"GET\"")
-	digest     = matching("^[0-9a-f]{64}$", "a SHA-256 in lower-case hexadecimal",
-		"run sha256sum on the plugin and copy the 64 digits")
-	placementExtension = oneOf(wire.Extensions[:], "an extension")
-	endpointInterface  = oneOf([]string{"internal", "public", "admin"}, "an interface of an endpoint")
-)
-
-const classRenameWords = "an array of pairs of resource classes, as \"OLD=NEW\""
 
 func classRename(s string) *fault {
 	former, present, _ := strings.Cut(s, "=")
