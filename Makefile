@@ -151,7 +151,7 @@ fuzz: ## Fuzz every parser for FUZZTIME (default 30s) each.
 
 # gremlins changes comparisons, arithmetic and conditions, one at a time, where a test reaches them, and runs the tests of the package. It
 # works on a copy of the module alone, from where relative replacements lead nowhere and each mutant would seem to be killed: they are absolute.
-MUTATED := providertree internal/lib/pmap placement/ledger placement/candidates reportclient resourcetracker
+MUTATED := providertree internal/lib/pmap placement/ledger placement/transactor placement/candidates reportclient resourcetracker
 .PHONY: mutants
 mutants: ## Count the mutants of PACKAGE (default: the engine's packages) that no test kills; the lines LIVED are those.
 	@install -d .run; for package in $(or $(PACKAGE),$(MUTATED)); do echo "--- $$package"; \

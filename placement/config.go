@@ -52,7 +52,7 @@ type Config struct {
 	// CORS are the origins whose pages may use the API. None by default.
 	CORS api.CORS
 	// StaleReads is how old an answer to a read may be while the database cannot be asked; see
-	// ledger.Options. Direct ignores it.
+	// transactor.Options. Direct ignores it.
 	StaleReads time.Duration
 	// Placement are Placement's own options.
 	Placement api.Options

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 )
 
 // Database is what is in the place that a Config names as its database.
@@ -98,7 +99,9 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 	return migrateConsumers(ctx, l, cfg.Placement, most)
 }
 
-func migrateConsumers(ctx context.Context, l *ledger.Ledger, o api.Options, most int) (missing, made int, err error) {
+func migrateConsumers(
+	ctx context.Context, l *transactor.Ledger, o api.Options, most int,
+) (missing, made int, err error) {
 	project, user := cmp.Or(o.IncompleteProjectID, api.IncompleteID), cmp.Or(o.IncompleteUserID, api.IncompleteID)
 	for first := true; most == 0 || made < most; first = false {
 		batch := migrationBatch

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -24,8 +24,8 @@ type metrics struct {
 }
 
 var (
-	_ api.Observer    = (*metrics)(nil)
-	_ ledger.Observer = (*metrics)(nil)
+	_ api.Observer        = (*metrics)(nil)
+	_ transactor.Observer = (*metrics)(nil)
 )
 
 // newMetrics makes metrics that have counted nothing yet, with those of the Go runtime and of the
@@ -45,7 +45,7 @@ func newMetrics() *metrics {
 
 // watch adds the metrics that are read at each scrape: of the ledger its size, of the API its
 // requests in progress, of the database whether writes work. It is called once.
-func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
+func (m *metrics) watch(l *transactor.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
 		m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
@@ -232,7 +232,7 @@ func newCommitMetrics() commitMetrics {
 		}),
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.
-	for o := ledger.Durable; o <= ledger.Unknown; o++ {
+	for o := transactor.Durable; o <= transactor.Unknown; o++ {
 		c.outcomes.WithLabelValues(o.String())
 	}
 	for _, whole := range []bool{false, true} {
@@ -253,20 +253,20 @@ func (c *commitMetrics) collectors() []prometheus.Collector {
 		c.writes, c.refused, c.changes, c.followed, c.followDuration, c.versions}
 }
 
-// Committed implements ledger.Observer.
-func (m *metrics) Committed(commit ledger.Commit) {
+// Committed implements transactor.Observer.
+func (m *metrics) Committed(commit transactor.Commit) {
 	c := &m.commits
 	c.outcomes.WithLabelValues(commit.Outcome.String()).Inc()
 	c.duration.Observe(commit.Duration.Seconds())
-	if commit.Outcome == ledger.Durable {
+	if commit.Outcome == transactor.Durable {
 		c.writes.Observe(float64(commit.Writes))
 		c.changes.Add(float64(commit.Changes))
 		c.refused.Add(float64(commit.Refused))
 	}
 }
 
-// Followed implements ledger.Observer.
-func (m *metrics) Followed(f ledger.Follow) {
+// Followed implements transactor.Observer.
+func (m *metrics) Followed(f transactor.Follow) {
 	c := &m.commits
 	c.followed.WithLabelValues(readWord(f.Whole)).Inc()
 	c.followDuration.Observe(f.Duration.Seconds())

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -81,10 +81,11 @@ func TestMetricsCountRequests(t *testing.T) {
 func TestMetricsCountCommitsAndSearches(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	m := newMetrics()
-	m.Committed(ledger.Commit{Outcome: ledger.Conflict, Writes: 3, Changes: 9, Duration: time.Second})
-	m.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Refused: 1, Changes: 10, Duration: time.Second})
-	m.Followed(ledger.Follow{Versions: 5, Duration: time.Second})
-	m.Followed(ledger.Follow{Versions: 1, Whole: true, Duration: time.Second})
+	m.Committed(transactor.Commit{Outcome: transactor.Conflict, Writes: 3, Changes: 9, Duration: time.Second})
+	m.Committed(transactor.Commit{Outcome: transactor.Durable, Writes: 4, Refused: 1, Changes: 10,
+		Duration: time.Second})
+	m.Followed(transactor.Follow{Versions: 5, Duration: time.Second})
+	m.Followed(transactor.Follow{Versions: 1, Whole: true, Duration: time.Second})
 	m.Searched(api.Search{Candidates: 10, Steps: 500})
 	want := []string{
 		`placement_candidates_returned_sum 10`,
@@ -132,7 +133,8 @@ func TestExposition(t *testing.T) {
 		defer func() { _ = s.Close() }()
 		s.metrics.Answered(osapi.Answer{Route: "/allocations/{consumer}", Method: "PUT", Status: 409,
 			Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
-		s.metrics.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Changes: 10, Duration: time.Second})
+		s.metrics.Committed(transactor.Commit{Outcome: transactor.Durable, Writes: 4, Changes: 10,
+			Duration: time.Second})
 		s.metrics.Searched(api.Search{Candidates: 10, Steps: 500})
 		s.metrics.WatchCertificates("/etc/compute-agent/placement.pem")
 		w := httptest.NewRecorder()

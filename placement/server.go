@@ -19,8 +19,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 )
 
 // How long a request may take to arrive, and an answer to be taken (counted from the request's
@@ -33,7 +33,7 @@ const (
 
 // Server is a Placement service. Make one with New, and Close it.
 type Server struct {
-	ledger  *ledger.Ledger
+	ledger  *transactor.Ledger
 	store   *store.Store
 	api     *api.API
 	metrics *metrics // nil for none
@@ -161,16 +161,16 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 }
 
 // openLedger opens a database by its name. The ledger closes its store.
-func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*ledger.Ledger, *store.Store, error) {
+func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*transactor.Ledger, *store.Store, error) {
 	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger, Alone: cfg.Alone, Progress: cfg.Progress})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the Placement database %s: %w", sqldb.Shown(name), err)
 	}
-	opts := ledger.Options{Now: cfg.Now, StaleReads: cfg.StaleReads}
+	opts := transactor.Options{Now: cfg.Now, StaleReads: cfg.StaleReads}
 	if m != nil {
 		opts.Observer = m
 	}
-	l, err := ledger.Open(ctx, opened, opts)
+	l, err := transactor.Open(ctx, opened, opts)
 	if err != nil {
 		return nil, nil,
 			errors.Join(fmt.Errorf("load the Placement database %s: %w", sqldb.Shown(name), err), opened.Close())

@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -63,7 +64,7 @@ func placementOf(b *testing.B, kind func(host int) []part) (*placement.Server, [
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "placement.db")
 	made := testproc.Try(store.Open(b.Context(), path, store.Options{Upgrade: true, Logger: zerolog.Nop()})).Or(b)
-	l := testproc.Try(ledger.Open(b.Context(), made, ledger.Options{})).Or(b)
+	l := testproc.Try(transactor.Open(b.Context(), made, transactor.Options{})).Or(b)
 	var nodes []apidb.Node
 	for first := 0; first < decisionHosts; first += 1000 {
 		_, err := l.Update(b.Context(), func(tx *ledger.Tx) error {

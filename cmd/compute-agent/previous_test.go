@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -63,7 +64,7 @@ func TestPreviousPlacement(t *testing.T) {
 	)
 	again(t, "placement.db", func(t *testing.T, path string, made bool) {
 		kept := testproc.Try(store.Open(t.Context(), path, store.Options{})).Or(t)
-		l := testproc.Try(ledger.Open(t.Context(), kept, ledger.Options{})).Or(t)
+		l := testproc.Try(transactor.Open(t.Context(), kept, transactor.Options{})).Or(t)
 		defer func() { check(t, l.Close()) }()
 		if found, err := kept.Schema(t.Context()); err != nil || found.NeedsUpgrade() || found.IsNewer() {
 			t.Errorf("its schema is %+v, %v", found, err)

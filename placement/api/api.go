@@ -21,7 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Ledger is the part of *ledger.Ledger that the API uses.
+// Ledger is the part of *transactor.Ledger that the API uses.
 type Ledger interface {
 	Snapshot(ctx context.Context) (*ledger.Snapshot, error)
 	Read(ctx context.Context) (*ledger.Snapshot, time.Duration, error)

@@ -21,9 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -154,7 +154,7 @@ func replay(t testing.TB, list []auditlog.Record) map[string]map[string]map[stri
 // records until then say, and all of them together are the allocations of the ledger.
 func TestAuditReplaysToTheLedger(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	var l *ledger.Ledger
+	var l *transactor.Ledger
 	h, records := auditedAPI(t, auditlog.Options{MaxSize: 32 << 10, Keep: 1000}, func(c *api.Config) {
 		l = openLedger(t)
 		c.Ledger = l

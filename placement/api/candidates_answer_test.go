@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -28,7 +29,7 @@ const u1 = "aaaaaaaa-0000-4000-8000-000000000001"
 // oneHost is an API on a ledger with one provider of 8 VCPU.
 func oneHost(t *testing.T, log zerolog.Logger) *API {
 	t.Helper()
-	l := testproc.Try(ledger.Open(t.Context(), &placementtest.MemoryStore{}, ledger.Options{})).Or(t)
+	l := testproc.Try(transactor.Open(t.Context(), &placementtest.MemoryStore{}, transactor.Options{})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	a := New(Config{Ledger: l,
 		Authenticator: osapi.Fixed{Principal: osapi.Principal{User: "u", Roles: []string{"service"}}}, Logger: log})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -48,7 +49,7 @@ var incomplete = api.Options{IncompleteProjectID: "no-project", IncompleteUserID
 // newStrayAPI is an API on a database with strays.
 func newStrayAPI(t *testing.T) *api.API {
 	t.Helper()
-	l := testproc.Try(ledger.Open(t.Context(), &strays{}, ledger.Options{})).Or(t)
+	l := testproc.Try(transactor.Open(t.Context(), &strays{}, transactor.Options{})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return newAPI(t, func(c *api.Config) { c.Ledger, c.Options = l, incomplete })
 }

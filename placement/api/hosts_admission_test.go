@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -29,7 +29,7 @@ const (
 type arrived struct {
 	t   *testing.T
 	api *api.API
-	l   *ledger.Ledger
+	l   *transactor.Ledger
 	now *time.Time
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -82,7 +82,7 @@ func TestHealingIsBounded(t *testing.T) {
 // generations are those of what others than h1 rely on.
 type generations struct{ root, shared, consumer int64 }
 
-func generationsOf(t *testing.T, l *ledger.Ledger, consumer string) generations {
+func generationsOf(t *testing.T, l *transactor.Ledger, consumer string) generations {
 	t.Helper()
 	s := l.Current()
 	root, _ := s.Provider(root2)

@@ -19,8 +19,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -30,7 +30,7 @@ const below2 = "20000000-0000-4000-8000-000000000002"
 
 // withTakenNode is hostsWorld in which a child of h2, with a child of its own and with a guest, has
 // the uuid of h1's spare node.
-func withTakenNode(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger.Ledger) {
+func withTakenNode(t testing.TB, change ...func(*api.Config)) (*api.API, *transactor.Ledger) {
 	t.Helper()
 	h, l := hostsWorld(t, change...)
 	path := "/resource_providers/" + spare1

@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
-	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -64,7 +64,7 @@ func (k knowsHosts) Authenticate(r *http.Request) (osapi.Principal, error) {
 }
 
 // hostsWorld is an API with what the constants above say.
-func hostsWorld(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger.Ledger) {
+func hostsWorld(t testing.TB, change ...func(*api.Config)) (*api.API, *transactor.Ledger) {
 	t.Helper()
 	l := openLedger(t)
 	bounded := func(c *api.Config) { c.Options.HostCapacityFactor, c.Options.HostAdmissionWindow = 2, time.Hour }
@@ -137,7 +137,7 @@ func (c call) as(host string) call {
 	return c
 }
 
-func dumpOf(t testing.TB, l *ledger.Ledger) placementtest.Dump {
+func dumpOf(t testing.TB, l *transactor.Ledger) placementtest.Dump {
 	t.Helper()
 	return testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 }

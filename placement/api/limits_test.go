@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -153,7 +154,7 @@ func TestASlowAnswerIsNoSlowBody(t *testing.T) {
 }
 
 // slowLedger takes an hour for each write, unless its caller gives up.
-type slowLedger struct{ *ledger.Ledger }
+type slowLedger struct{ *transactor.Ledger }
 
 func (l slowLedger) Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	select {
@@ -288,7 +289,7 @@ func TestSlowBodiesDoNotCountAsInFlight(t *testing.T) {
 
 // heldLedger keeps the first write until it may leave.
 type heldLedger struct {
-	*ledger.Ledger
+	*transactor.Ledger
 	entered chan struct{}
 	leave   <-chan struct{}
 	once    sync.Once

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -28,7 +28,7 @@ func text(t testing.TB, body any) string {
 // guests that hold one VCPU of a host each, in turn.
 type populatedAPI struct {
 	http.Handler
-	ledger        *ledger.Ledger
+	ledger        *transactor.Ledger
 	hosts, guests int
 }
 

@@ -15,13 +15,14 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cutOff is a ledger that has lost its database. Its state in memory has an age, if reads may show
 // it.
 type cutOff struct {
-	*ledger.Ledger
+	*transactor.Ledger
 	lost bool
 	age  time.Duration
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // failingLedger reads as ever, and cannot write.
 type failingLedger struct {
-	*ledger.Ledger
+	*transactor.Ledger
 	err error
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -23,7 +23,7 @@ var template = dbservers.NewTemplate(func(dsn string) (*store.Store, error) {
 
 // openStored is a ledger on an empty database on the engine of the test. When the test has ended,
 // the database has what the ledger had.
-func openStored(t testing.TB) *ledger.Ledger {
+func openStored(t testing.TB) *transactor.Ledger {
 	t.Helper()
 	database := template.Fresh(t)
 	open := func() *store.Store {
@@ -31,7 +31,7 @@ func openStored(t testing.TB) *ledger.Ledger {
 	}
 	var had contents
 	t.Cleanup(func() { // after the ledger is closed
-		loaded := testproc.Try(ledger.Open(context.Background(), open(), ledger.Options{})).Or(t)
+		loaded := testproc.Try(transactor.Open(context.Background(), open(), transactor.Options{})).Or(t)
 		testproc.Samef(t, cmp.Diff(had, contentsOf(t, loaded), cmpopts.EquateEmpty()), "the ledger -, what is loaded +")
 		testproc.NoError(t, loaded.Close())
 	})
@@ -46,7 +46,7 @@ type contents struct {
 	Rows []string
 }
 
-func contentsOf(t testing.TB, l *ledger.Ledger) (c contents) {
+func contentsOf(t testing.TB, l *transactor.Ledger) (c contents) {
 	t.Helper()
 	s, err := l.Snapshot(context.Background())
 	if err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -45,7 +46,7 @@ func (s *noStore) Close() error    { return nil }
 // clock is the time in all tests, so that a stored Last-Modified differs from the actual time.
 var clock = time.Date(2026, 11, 21, 4, 39, 25, 0, time.UTC)
 
-func openLedger(t testing.TB) *ledger.Ledger {
+func openLedger(t testing.TB) *transactor.Ledger {
 	t.Helper()
 	if dbservers.Engine(t) != "" {
 		return openStored(t)
@@ -53,9 +54,9 @@ func openLedger(t testing.TB) *ledger.Ledger {
 	return openOn(t, &noStore{})
 }
 
-func openOn(t testing.TB, s ledger.Store) *ledger.Ledger {
+func openOn(t testing.TB, s ledger.Store) *transactor.Ledger {
 	t.Helper()
-	l, err := ledger.Open(context.Background(), s, ledger.Options{Now: func() time.Time { return clock }})
+	l, err := transactor.Open(context.Background(), s, transactor.Options{Now: func() time.Time { return clock }})
 	testproc.Check(t, err)
 	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return l

@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -138,17 +139,17 @@ func TestOldRecords(t *testing.T) {
 			map[string]int64{"old1": 1, "old2": 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			db := newRows(state())
+			db := placementtest.NewRowStore(state())
 			server, other := open(t, db), open(t, db)
 			if _, err := server.Update(ctx, tc.do); ledger.KindOf(err) != tc.refused || tc.refused == 0 && err != nil {
 				t.Fatalf("%v, want %q", err, tc.refused)
 			}
-			loads := db.loads
+			loads := db.Loads
 			snapshot(t, other)
-			if db.loads != loads {
+			if db.Loads != loads {
 				t.Error("the other server loaded everything again")
 			}
-			for where, l := range map[string]*ledger.Ledger{"server": server,
+			for where, l := range map[string]*transactor.Ledger{"server": server,
 				"other server": other, "database": open(t, db)} {
 				s := l.Current()
 				if _, err := placementtest.DumpOf(s); err != nil {
@@ -188,7 +189,7 @@ func TestRenameClassOfOldRecords(t *testing.T) {
 		state.Allocations = append(state.Allocations,
 			ledger.AllocationRow{Provider: 1, Class: 10000, Consumer: fmt.Sprint("old", i), Used: 1})
 	}
-	db := newRows(state)
+	db := placementtest.NewRowStore(state)
 	l := open(t, db)
 	s := must(t, l, func(tx *ledger.Tx) error {
 		return errors.Join(tx.RenameClass("CUSTOM_A", "CUSTOM_B"),
@@ -203,7 +204,7 @@ func TestRenameClassOfOldRecords(t *testing.T) {
 // owners and type, whose indexes a database would have to change.
 func TestChangesOfConsumers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	db := newRows(ledger.State{})
+	db := placementtest.NewRowStore(ledger.State{})
 	l := open(t, db)
 	vm := "VM"
 	write := func(class, project string, kind *string) []string {
@@ -214,7 +215,7 @@ func TestChangesOfConsumers(t *testing.T) {
 					Resources: providertree.ProviderResources{"a": {class: 1}}}})
 		})
 		var kinds []string
-		for _, c := range db.commits[len(db.commits)-1] {
+		for _, c := range db.Commits[len(db.Commits)-1] {
 			switch c.(type) {
 			case ledger.InsertConsumer, ledger.UpdateConsumer, ledger.BumpConsumer:
 				kinds = append(kinds, fmt.Sprintf("%T", c))

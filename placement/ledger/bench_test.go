@@ -8,10 +8,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func hosts(b *testing.B, n int) *ledger.Ledger {
+func hosts(b *testing.B, n int) *transactor.Ledger {
 	b.Helper()
 	l := open(b, new(placementtest.MemoryStore))
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {

@@ -218,7 +218,7 @@ var (
 	ErrBusy = errors.New("other servers keep committing first: try again later")
 )
 
-// PanicError is a panic of a function given to Update. The transaction was
+// PanicError is a panic of a function given to Run. The transaction was
 // dropped and the ledger goes on.
 type PanicError struct {
 	Value any

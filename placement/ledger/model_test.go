@@ -13,17 +13,18 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func open(t testing.TB, store ledger.Store) *ledger.Ledger {
+func open(t testing.TB, store ledger.Store) *transactor.Ledger {
 	t.Helper()
-	l := testproc.Try(ledger.Open(context.Background(), store, ledger.Options{})).Or(t)
+	l := testproc.Try(transactor.Open(context.Background(), store, transactor.Options{})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return l
 }
 
-func snapshot(t rapid.TB, l *ledger.Ledger) *ledger.Snapshot {
+func snapshot(t rapid.TB, l *transactor.Ledger) *ledger.Snapshot {
 	t.Helper()
 	return testproc.Try(l.Snapshot(context.Background())).Or(t)
 }
@@ -37,10 +38,10 @@ func TestAgainstModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	outcomes := map[string]int{}
 	history := func(rt *rapid.T) {
-		db := newRows(ledger.State{})
-		db.backwards = rapid.Bool().Draw(rt, "newest first")
-		servers := []*ledger.Ledger{open(t, db), open(t, db)}
-		loads := db.loads
+		db := placementtest.NewRowStore(ledger.State{})
+		db.Backwards = rapid.Bool().Draw(rt, "newest first")
+		servers := []*transactor.Ledger{open(t, db), open(t, db)}
+		loads := db.Loads
 		// A delta cannot give a number another name: a server that restarted counts on from the
 		// largest that is left.
 		mayReload := false
@@ -80,8 +81,8 @@ func TestAgainstModel(t *testing.T) {
 		for range rapid.IntRange(20, 80).Draw(rt, "writes") {
 			do(placementtest.DrawOp(rt, model))
 		}
-		if db.loads != loads && !mayReload {
-			rt.Errorf("everything was loaded %d times for what other servers changed", db.loads-loads)
+		if db.Loads != loads && !mayReload {
+			rt.Errorf("everything was loaded %d times for what other servers changed", db.Loads-loads)
 		}
 		loaded := snapshot(rt, open(t, db))
 		for i, l := range servers {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// refresh makes the snapshot that follows base by a delta. ErrReload when the
+// Refresh makes the snapshot that follows base by a delta. ErrReload when the
 // delta does not fit: then only a whole load is safe.
 // Cost: what the delta names, and the trees of moved providers.
-func refresh(base *Snapshot, delta *Delta) (*Snapshot, error) {
+func Refresh(base *Snapshot, delta *Delta) (*Snapshot, error) {
 	// A renamed class stands in every inventory and allocation of it.
 	for _, r := range delta.Classes {
 		if c, ok := base.classByID.Get(r.ID); ok && c.Name != r.Name {

@@ -5,26 +5,32 @@ package ledger_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // edited is a database whose deltas are changed on the way.
 type edited struct {
-	*rows
+	*placementtest.RowStore
 	edit func(*ledger.Delta) error
 }
 
 func (e edited) Changes(ctx context.Context, since int64) (*ledger.Delta, error) {
-	delta, err := e.rows.Changes(ctx, since)
+	delta, err := e.RowStore.Changes(ctx, since)
 	return delta, errors.Join(err, e.edit(delta))
 }
+
+// follows are the commits of other servers that a ledger has read.
+type follows []transactor.Follow
+
+func (f *follows) Committed(transactor.Commit)    {}
+func (f *follows) Followed(one transactor.Follow) { *f = append(*f, one) }
 
 // TestRefresh: a delta that does not fit the snapshot makes a server load everything; after one
 // that does, it has loaded nothing. Either way it shows what the database has. There is a root
@@ -82,10 +88,10 @@ func TestRefresh(t *testing.T) {
 			func(d delta) { d.Consumers = []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}} }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var seen observed
-			db := newRows(ledger.State{})
-			l, err := ledger.Open(ctx, edited{db, func(d delta) error { tc.edit(d); return nil }},
-				ledger.Options{Observer: &seen})
+			var seen follows
+			db := placementtest.NewRowStore(ledger.State{})
+			l, err := transactor.Open(ctx, edited{db, func(d delta) error { tc.edit(d); return nil }},
+				transactor.Options{Observer: &seen})
 			testproc.Check(t, err)
 			defer func() { testproc.NoError(t, l.Close()) }()
 			must(t, l, func(tx *ledger.Tx) error {
@@ -103,12 +109,12 @@ func TestRefresh(t *testing.T) {
 				_, err := tx.UpdateProvider("root", ledger.ProviderUpdate{Name: "renamed"})
 				return err
 			})
-			loads := db.loads
+			loads := db.Loads
 			s := snapshot(t, l)
-			testproc.Equal(t, db.loads != loads, tc.whole, "everything was loaded: %v")
-			if want := (ledger.Follow{Versions: 1, Whole: tc.whole}); len(seen.follows) != 1 ||
-				seen.follows[0].Versions != want.Versions || seen.follows[0].Whole != want.Whole {
-				t.Errorf("observed %+v, want %+v", seen.follows, want)
+			testproc.Equal(t, db.Loads != loads, tc.whole, "everything was loaded: %v")
+			if want := (transactor.Follow{Versions: 1, Whole: tc.whole}); len(seen) != 1 ||
+				seen[0].Versions != want.Versions || seen[0].Whole != want.Whole {
+				t.Errorf("observed %+v, want %+v", seen, want)
 			}
 			if diff := cmp.Diff(placementtest.Rows(other.Current()), placementtest.Rows(s)); diff != "" {
 				t.Errorf("the other server -, this one +\n%s", diff)
@@ -140,7 +146,7 @@ func TestRefreshMoves(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db := newRows(ledger.State{})
+			db := placementtest.NewRowStore(ledger.State{})
 			server, other := open(t, db), open(t, db)
 			must(t, server, func(tx *ledger.Tx) error {
 				var errs []error
@@ -153,19 +159,19 @@ func TestRefreshMoves(t *testing.T) {
 				return errors.Join(errs...)
 			})
 			snapshot(t, other)
-			loads := db.loads
+			loads := db.Loads
 			must(t, server, move)
 			for where, s := range map[string]*ledger.Snapshot{"server": snapshot(t, server),
 				"other server": snapshot(t, other)} {
 				if _, err := placementtest.DumpOf(s); err != nil {
 					t.Errorf("%s: %v", where, err)
 				}
-				if db.loads != loads {
+				if db.Loads != loads {
 					t.Errorf("%s loaded everything", where)
 				}
 			}
 			want := placementtest.Rows(open(t, db).Current())
-			for where, l := range map[string]*ledger.Ledger{"server": server, "other server": other} {
+			for where, l := range map[string]*transactor.Ledger{"server": server, "other server": other} {
 				testproc.Samef(t, cmp.Diff(want, placementtest.Rows(l.Current())), "loaded -, %s +", where)
 			}
 		})
@@ -186,15 +192,15 @@ func reparent(tx *ledger.Tx, uuid string, parent *string) error {
 func TestDeletedAndCreatedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, backwards := range []bool{false, true} {
-		db := newRows(ledger.State{})
-		db.backwards = backwards
+		db := placementtest.NewRowStore(ledger.State{})
+		db.Backwards = backwards
 		server, other, late := open(t, db), open(t, db), open(t, db)
 		createAll := func(tx *ledger.Tx) error {
 			_, _, err := tx.CreateClass("CUSTOM_C")
 			_, _, err2 := tx.CreateTrait("CUSTOM_T")
 			return errors.Join(err, err2, create("p")(tx))
 		}
-		numbers := func(l *ledger.Ledger) [3]int64 {
+		numbers := func(l *transactor.Ledger) [3]int64 {
 			var out [3]int64
 			s := snapshot(t, l)
 			if c, ok := s.Class("CUSTOM_C"); ok {
@@ -208,7 +214,7 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 			}
 			return out
 		}
-		check := func(what string, want [3]int64, servers ...*ledger.Ledger) {
+		check := func(what string, want [3]int64, servers ...*transactor.Ledger) {
 			for i, l := range servers {
 				testproc.Equal(t, numbers(l), want, "newest first %v, server %d: %s: %v", backwards, i, what)
 			}
@@ -229,116 +235,11 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 func TestRefreshFails(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	disk := errors.New("the disk is gone")
-	db := newRows(ledger.State{})
+	db := placementtest.NewRowStore(ledger.State{})
 	l := open(t, edited{db, func(*ledger.Delta) error { return disk }})
 	must(t, open(t, db), create("a"))
 	if s, err := l.Snapshot(ctx); !errors.Is(err, disk) || s != nil {
 		t.Errorf("got %v, %v", s, err)
 	}
 	testproc.Try(l.Update(ctx, create("b"))).ErrorIs(t, disk, "a write: %v")
-}
-
-// TestReserve: after another server committed first, a store that can reserve the next commit is
-// asked to, and released, unless no other process commits. The first try assumes the version.
-func TestReserve(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	locked := errors.New("locked by another server")
-	for _, tc := range []struct {
-		name      string
-		exclusive bool
-		conflicts int
-		fails     error
-		want      []string
-	}{
-		{"no conflict", false, 0, nil, []string{"commit"}},
-		{"three conflicts", false, 3, nil,
-			[]string{"commit", "commit", "reserve", "commit", "release", "reserve", "commit", "release"}},
-		{"no lock", false, 2, locked, []string{"commit", "commit", "reserve"}},
-		{"exclusive", true, 1, nil, []string{"commit", "commit"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			store := &reserving{exclusive: tc.exclusive}
-			l := open(t, store)
-			store.fails, store.calls = tc.fails, nil
-			store.Before = func(int64, []ledger.Change) error {
-				store.calls = append(store.calls, "commit")
-				if tc.conflicts--; tc.conflicts >= 0 {
-					return ledger.ErrVersionConflict
-				}
-				return nil
-			}
-			testproc.Try(l.Update(ctx, create("p"))).ErrorIs(t, tc.fails, "got %v")
-			if err := l.Close(); err != nil { // the writer releases after the answer
-				t.Error(err)
-			}
-			testproc.EqualList(t, store.calls, tc.want, "calls %q")
-		})
-	}
-}
-
-// TestVersionIsAssumed: a server that alone writes does not read the version before it commits,
-// except to refuse a write; after another one committed first, it reads it for a while.
-func TestVersionIsAssumed(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	db := newRows(ledger.State{})
-	store := &looking{rows: db}
-	l, other := open(t, store), open(t, db)
-	must(t, l, create("a")) // the other one has written when it was opened
-	look := func(what string, want int, do func()) {
-		t.Helper()
-		store.looks = 0
-		if do(); store.looks != want {
-			t.Errorf("%s: the version is read %d times, want %d", what, store.looks, want)
-		}
-	}
-	looks := func(what string, from, to, want int) {
-		look(what, want, func() {
-			for i := from; i < to; i++ {
-				must(t, l, create(fmt.Sprint("p", i)))
-			}
-		})
-	}
-	looks("alone", 0, 10, 0)
-	taken := func() {
-		if _, err := l.Update(ctx, create("p0")); ledger.KindOf(err) != ledger.DuplicateUUID {
-			t.Errorf("created again: %v", err)
-		}
-	}
-	look("refused", 1, taken)
-	look("nothing to do", 1, func() { must(t, l, func(*ledger.Tx) error { return nil }) })
-	looks("after that", 10, 20, 0)
-	must(t, other, create("p20"))
-	snapshot(t, l)
-	look("the newest version is not its own", 1, func() { must(t, l, create("p21")) })
-	must(t, other, func(tx *ledger.Tx) error { return tx.DeleteProvider("p0") })
-	look("accepted by what another server wrote", 1, func() { must(t, l, create("p0")) })
-	must(t, other, create("p22"))
-	looks("another server was first", 23, 43, 16)
-	looks("alone again", 43, 50, 0)
-}
-
-// looking counts how often the version is read.
-type looking struct {
-	*rows
-	looks int
-}
-
-func (l *looking) Version(ctx context.Context) (int64, error) {
-	l.looks++
-	return l.rows.Version(ctx)
-}
-
-// reserving is a store that can reserve the next commit.
-type reserving struct {
-	placementtest.MemoryStore
-	exclusive bool
-	fails     error
-	calls     []string
-}
-
-func (r *reserving) Exclusive() bool { return r.exclusive }
-
-func (r *reserving) Reserve(context.Context) (func(), error) {
-	r.calls = append(r.calls, "reserve")
-	return func() { r.calls = append(r.calls, "release") }, r.fails
 }

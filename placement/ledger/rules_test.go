@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -178,7 +179,7 @@ func TestRenameClass(t *testing.T) {
 // server loads everything, and shows the same.
 func TestChangeUUID(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	db := newRows(ledger.State{})
+	db := placementtest.NewRowStore(ledger.State{})
 	must(t, open(t, db), func(tx *ledger.Tx) error {
 		var errs []error
 		note := func(err error) { errs = append(errs, err) }
@@ -204,11 +205,11 @@ func TestChangeUUID(t *testing.T) {
 	})
 	class, _ := open(t, db).Current().Class("VCPU")
 	stray := ledger.AllocationRow{Provider: 2, Class: class.ID, Consumer: "stray", Used: 1}
-	db.allocations[holding{cell{2, class.ID}, "stray"}], db.orphans["stray"] = stray, true
+	db.AddOrphan(stray)
 
 	server, follower := open(t, db), open(t, db)
 	want := testproc.Try(placementtest.DumpOf(server.Current())).Or(t)
-	loads := db.loads
+	loads := db.Loads
 	old := snapshot(t, server)
 	now := must(t, server, func(tx *ledger.Tx) error {
 		p, err := tx.ChangeUUID("b", "z")
@@ -217,7 +218,7 @@ func TestChangeUUID(t *testing.T) {
 		}
 		return err
 	})
-	testproc.Equal(t, db.loads, loads, "the server loaded everything: %d loads")
+	testproc.Equal(t, db.Loads, loads, "the server loaded everything: %d loads")
 	for uuid, p := range want.Providers {
 		if p.Parent == "b" {
 			p.Parent = "z"
@@ -270,7 +271,7 @@ func TestChangeUUID(t *testing.T) {
 	})
 }
 
-func must(t *testing.T, l *ledger.Ledger, fn func(*ledger.Tx) error) *ledger.Snapshot {
+func must(t *testing.T, l *transactor.Ledger, fn func(*ledger.Tx) error) *ledger.Snapshot {
 	t.Helper()
 	return testproc.Try(l.Update(ctx, fn)).Or(t)
 }

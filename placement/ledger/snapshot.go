@@ -88,6 +88,13 @@ type slotList struct {
 // Version is the store's version of the snapshot.
 func (s *Snapshot) Version() int64 { return s.version }
 
+// At returns the same state at another version of the store.
+func (s *Snapshot) At(version int64) *Snapshot {
+	now := *s
+	now.version = version
+	return &now
+}
+
 // Provider returns the resource provider with the uuid.
 func (s *Snapshot) Provider(uuid string) (*Provider, bool) {
 	id, ok := s.providerIDs.Get(uuid)

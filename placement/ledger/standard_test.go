@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -55,7 +56,7 @@ func TestStandardNames(t *testing.T) {
 func TestStandardNumberTaken(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	store := &placementtest.MemoryStore{State: ledger.State{Classes: []ledger.NamedRow{{ID: 0, Name: "SOMETHING"}}}}
-	_, err := ledger.Open(ctx, store, ledger.Options{})
+	_, err := transactor.Open(ctx, store, transactor.Options{})
 	if !errors.Is(err, ledger.ErrBadState) || !strings.Contains(err.Error(), "VCPU") ||
 		!strings.Contains(err.Error(), "SOMETHING") {
 		t.Errorf("Open: %v", err)

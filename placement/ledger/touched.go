@@ -96,13 +96,13 @@ type Intent interface {
 // of the commits. All transactions of a commit are announced before the first is waited for. It is
 // not called if nothing is written.
 //
-// fn and Wait run in the writer's goroutine: all writes wait for them.
+// fn and Wait run in the goroutine of package transactor: all writes wait for them.
 func (tx *Tx) BeforeCommit(fn func() Intent) { tx.intents = append(tx.intents, fn) }
 
 // OnOutcome registers fn to receive the outcome of the transaction's commit: nil if it is durable,
 // or else an error that wraps ErrOutcomeUnknown. It is called once, for the run that was committed,
-// in the order of the commits, before Update returns, and also if the caller of Update no longer
-// waits. It is not called if nothing was written.
+// in the order of the commits, before the caller is answered, and also if it no longer waits. It
+// is not called if nothing was written.
 //
-// fn runs in the writer's goroutine: all writes wait for it.
+// fn runs in the goroutine of package transactor: all writes wait for it.
 func (tx *Tx) OnOutcome(fn func(err error)) { tx.outcome = append(tx.outcome, fn) }

@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"runtime/debug"
 	"time"
 )
 
@@ -27,8 +28,29 @@ type Tx struct {
 	broken error
 }
 
-func newTx(base *Snapshot, now time.Time) *Tx {
-	return &Tx{draft: newDraft(base), base: base, now: now.UTC().Truncate(time.Microsecond)}
+// Result is what a transaction did.
+type Result struct {
+	// Snapshot is that after the transaction; its Version is that of the base.
+	Snapshot *Snapshot
+	Changes  []Change
+	Outcome  []func(error)   // What Tx.OnOutcome registered.
+	Intents  []func() Intent // What Tx.BeforeCommit registered.
+}
+
+// Run runs fn in a transaction on base. With an error nothing of it is to be applied: with that of
+// fn, of an operation that stopped midway, or a *PanicError. now is the time in all rows, and ratio
+// that of Coarse; nil keeps allocation ratios.
+func Run(base *Snapshot, now time.Time, ratio func(float64) float64, fn func(*Tx) error) (r Result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	tx := &Tx{draft: newDraft(base), base: base, now: now.UTC().Truncate(time.Microsecond), ratio: ratio}
+	if err = fn(tx); err == nil {
+		err = tx.broken
+	}
+	return Result{tx.Snapshot, tx.changes, tx.outcome, tx.intents}, err
 }
 
 // recordRow adds a row change to those of the transaction.
@@ -90,34 +112,4 @@ func (tx *Tx) name(table Table, name string) int64 {
 	in.put(tx.owner, id, name)
 	tx.recordRow(InsertNamed{table, NamedRow{ID: id, Name: name, CreatedAt: tx.now}})
 	return id
-}
-
-// coalesce keeps one BumpProvider for each provider, at the position of the
-// last: a batch that increments a generation fifty times writes the row once.
-// It changes the list in place.
-func coalesce(changes []Change) []Change {
-	first := map[int64]int64{} // generation before
-	last := map[int64]int{}
-	for i, c := range changes {
-		if b, ok := c.(BumpProvider); ok {
-			if _, seen := first[b.ID]; !seen {
-				first[b.ID] = b.From
-			}
-			last[b.ID] = i
-		}
-	}
-	out := changes[:0]
-	for i, c := range changes {
-		if b, ok := c.(BumpProvider); ok {
-			if last[b.ID] != i {
-				continue
-			}
-			if from := first[b.ID]; b.From != from {
-				b.From = from
-				c = b
-			}
-		}
-		out = append(out, c)
-	}
-	return out
 }

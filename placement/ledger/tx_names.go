@@ -148,10 +148,10 @@ func (tx *Tx) DeleteTrait(name string) error {
 	return nil
 }
 
-// syncStandard adds the missing standard classes and traits, as Placement does
+// SyncStandard adds the missing standard classes and traits, as Placement does
 // at start. It removes none: names of a newer os-traits or os-resource-classes
 // may be in use. Error: ErrBadState.
-func (tx *Tx) syncStandard() error {
+func (tx *Tx) SyncStandard() error {
 	for id, name := range StandardClasses() {
 		if _, ok := tx.Class(name); !ok {
 			if other, taken := tx.classByID.Get(int64(id)); taken {

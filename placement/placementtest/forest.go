@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -140,12 +141,12 @@ func (f Forest) Shares() bool {
 
 // ForestLedger is a ledger that holds one forest at a time.
 type ForestLedger struct {
-	ledger *ledger.Ledger
+	ledger *transactor.Ledger
 }
 
 // NewForestLedger opens an empty ledger in memory.
 func NewForestLedger(ctx context.Context) (*ForestLedger, error) {
-	l, err := ledger.Open(ctx, new(MemoryStore), ledger.Options{})
+	l, err := transactor.Open(ctx, new(MemoryStore), transactor.Options{})
 	if err != nil {
 		return nil, err
 	}

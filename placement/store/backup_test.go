@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -81,7 +82,7 @@ func TestRealBackupAndRestore(t *testing.T) {
 }
 
 // fill makes random writes.
-func fill(t *testing.T, l *ledger.Ledger) {
+func fill(t *testing.T, l *transactor.Ledger) {
 	t.Helper()
 	model := placementtest.NewModel()
 	do := func(op placementtest.Op) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -19,7 +20,7 @@ func vcpus(total int64) ledger.Inventory {
 }
 
 // hosts opens a ledger on a fresh database with n hosts of some VCPUs.
-func hosts(b *testing.B, n int, e engine) *ledger.Ledger {
+func hosts(b *testing.B, n int, e engine) *transactor.Ledger {
 	b.Helper()
 	l := open(b, e.fresh(b))
 	b.Cleanup(func() { closeLedger(b, l) })
@@ -51,7 +52,7 @@ func benchEach(b *testing.B, f func(b *testing.B, e engine)) {
 func host0(i int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", i) }
 
 // many runs do b.N times, by many clients.
-func many(b *testing.B, l *ledger.Ledger, clients int, do func(i int) error) {
+func many(b *testing.B, l *transactor.Ledger, clients int, do func(i int) error) {
 	b.Helper()
 	start := l.Current().Version()
 	var next atomic.Int64

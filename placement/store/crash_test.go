@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -40,7 +41,7 @@ const clients = 8
 
 // storm claims one VCPU of the shared provider with consumer after consumer,
 // until it is killed or its input ends.
-func storm(l *ledger.Ledger, name string) error {
+func storm(l *transactor.Ledger, name string) error {
 	var mu sync.Mutex
 	var writers sync.WaitGroup
 	stop := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -70,9 +71,9 @@ func TestEveryPage(t *testing.T) {
 		}
 		testproc.Check(t, err)
 		s, err := store.Open(ctx, path, store.Options{})
-		var l *ledger.Ledger
+		var l *transactor.Ledger
 		if err == nil {
-			l, err = ledger.Open(ctx, s, ledger.Options{})
+			l, err = transactor.Open(ctx, s, transactor.Options{})
 		}
 		if err != nil {
 			seen++
@@ -193,7 +194,7 @@ func TestFileRemovedWhileOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	path := filepath.Join(dir, "placement.db")
 	s := testproc.Try(store.Open(ctx, path, store.Options{})).Or(t)
-	l := testproc.Try(ledger.Open(ctx, s, ledger.Options{})).Or(t)
+	l := testproc.Try(transactor.Open(ctx, s, transactor.Options{})).Or(t)
 	add := func(name string) error {
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait(name); return err })
 		return err

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // claim gives a new consumer one VCPU of the shared provider.
-func claim(l *ledger.Ledger, consumer string) error {
+func claim(l *transactor.Ledger, consumer string) error {
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		return tx.ReplaceAllocations(
 			[]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q", User: "u", CheckGeneration: true,

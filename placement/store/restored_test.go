@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -27,7 +28,7 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 		o := store.DatabaseOptions()
 		running := open(t, name)
 		defer func() { _ = running.Close() }() // its row is gone with the tables
-		createClass := func(l *ledger.Ledger, class string) error {
+		createClass := func(l *transactor.Ledger, class string) error {
 			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 				_, _, err := tx.CreateClass(class)
 				return err

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -71,7 +72,7 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	})
 	names := c.Database(t, "storm")
 	prepare(t, names[0])
-	var ledgers []*ledger.Ledger
+	var ledgers []*transactor.Ledger
 	for _, name := range names {
 		ledgers = append(ledgers, openPatiently(t, name))
 	}
@@ -85,7 +86,7 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 // claimAll has four clients of each ledger claim so many times each, all at once, and closes the
 // ledgers. What was refused with an error of again is claimed again. It returns what was
 // acknowledged, for checkStorm.
-func claimAll(t *testing.T, ledgers []*ledger.Ledger, each int, again func(error) bool) (acked []string) {
+func claimAll(t *testing.T, ledgers []*transactor.Ledger, each int, again func(error) bool) (acked []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var running sync.WaitGroup

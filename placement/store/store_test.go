@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -37,28 +38,28 @@ type fatal interface {
 }
 
 // open opens a database: a file for this process alone, one of servers as one of several.
-func open(t fatal, name string) *ledger.Ledger {
+func open(t fatal, name string) *transactor.Ledger {
 	t.Helper()
 	s, err := store.Open(ctx, name, store.Options{})
 	return opened(t, s, err)
 }
 
 // openPatiently is open of a server that has many faults in a row, by chance.
-func openPatiently(t fatal, name string) *ledger.Ledger {
+func openPatiently(t fatal, name string) *transactor.Ledger {
 	t.Helper()
 	s, err := store.Open(ctx, name, store.Options{Failover: testproc.Patience})
 	return opened(t, s, err)
 }
 
-func opened(t fatal, s *store.Store, err error) *ledger.Ledger {
+func opened(t fatal, s *store.Store, err error) *transactor.Ledger {
 	t.Helper()
 	testproc.Check(t, err)
-	l, err := ledger.Open(ctx, s, ledger.Options{})
+	l, err := transactor.Open(ctx, s, transactor.Options{})
 	testproc.Check(t, err)
 	return l
 }
 
-func closeLedger(t fatal, l *ledger.Ledger) {
+func closeLedger(t fatal, l *transactor.Ledger) {
 	t.Helper()
 	testproc.Check(t, l.Close())
 }
@@ -169,7 +170,7 @@ func TestRoundTrip(t *testing.T) {
 
 // roundTrip writes through a server for each name of one database.
 func roundTrip(rt *rapid.T, names []string) {
-	var servers []*ledger.Ledger
+	var servers []*transactor.Ledger
 	for _, name := range names {
 		servers = append(servers, open(rt, name))
 	}
@@ -215,7 +216,7 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		one, other := open(t, name), open(t, name)
 		defer closeLedger(t, one)
 		defer closeLedger(t, other)
-		update := func(l *ledger.Ledger, f func(*ledger.Tx) error) {
+		update := func(l *transactor.Ledger, f func(*ledger.Tx) error) {
 			t.Helper()
 			testproc.Try(l.Update(ctx, f)).Or(t)
 		}
@@ -322,7 +323,7 @@ func TestBadFiles(t *testing.T) {
 		testproc.Check(t, f.Close())
 		s, err := store.Open(ctx, path, store.Options{})
 		if err == nil {
-			_, err = ledger.Open(ctx, s, ledger.Options{})
+			_, err = transactor.Open(ctx, s, transactor.Options{})
 		}
 		testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
 	})
@@ -390,7 +391,7 @@ func TestFullDisk(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	s := testproc.Try(store.Open(ctx, path, store.Options{MaxPages: 80})).Or(t)
-	l := testproc.Try(ledger.Open(ctx, s, ledger.Options{})).Or(t)
+	l := testproc.Try(transactor.Open(ctx, s, transactor.Options{})).Or(t)
 	var full error
 	for i := range 100 {
 		before := l.Current()
@@ -496,7 +497,7 @@ func TestUUIDThatChanges(t *testing.T) {
 			}}))
 			return errors.Join(errs...)
 		})
-		servers := []*ledger.Ledger{server}
+		servers := []*transactor.Ledger{server}
 		if e.shared {
 			servers = append(servers, open(t, name))
 		}

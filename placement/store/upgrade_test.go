@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -19,9 +20,9 @@ type follows struct {
 	all, whole int
 }
 
-func (f *follows) Committed(ledger.Commit) {}
+func (f *follows) Committed(transactor.Commit) {}
 
-func (f *follows) Followed(by ledger.Follow) {
+func (f *follows) Followed(by transactor.Follow) {
 	f.all++
 	if by.Whole {
 		f.whole++
@@ -29,11 +30,11 @@ func (f *follows) Followed(by ledger.Follow) {
 }
 
 // watched opens a ledger whose refreshes are counted.
-func watched(t *testing.T, name string) (*ledger.Ledger, *follows) {
+func watched(t *testing.T, name string) (*transactor.Ledger, *follows) {
 	t.Helper()
 	s := testproc.Try(store.Open(ctx, name, store.Options{})).Or(t)
 	seen := new(follows)
-	l := testproc.Try(ledger.Open(ctx, s, ledger.Options{Observer: seen})).Or(t)
+	l := testproc.Try(transactor.Open(ctx, s, transactor.Options{Observer: seen})).Or(t)
 	return l, seen
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -136,7 +137,7 @@ func load(ctx context.Context, path string, agents []*agent, its func(*agent) bo
 	if err != nil {
 		return err
 	}
-	l, err := ledger.Open(ctx, db, ledger.Options{})
+	l, err := transactor.Open(ctx, db, transactor.Options{})
 	if err != nil {
 		return err
 	}

@@ -54,9 +54,10 @@ var mayImport = map[string][]string{
 	"placement/placementclient": {"placement/wire"},
 	"placement/wire":            {"providertree"},
 	"placement/ledger":          {"internal/lib/pmap", "providertree"},
+	"placement/transactor":      {"placement/ledger"},
 	"placement/candidates":      {"placement/ledger", "placement/wire", "providertree"},
 	// Test helpers.
-	"placement/placementtest": {"placement/candidates", "placement/ledger", "providertree"},
+	"placement/placementtest": {"placement/candidates", "placement/ledger", "placement/transactor", "providertree"},
 	"placement/store":         {"placement/ledger"},
 	"placement/api":           {"placement/candidates", "placement/ledger", "placement/wire", "providertree"},
 	// It knows the state and the request, and not how calls are answered.
@@ -241,6 +242,9 @@ var mustNotDepend = map[string]map[string]string{
 		"net/http": "no I/O", "os/exec": "no I/O", "github.com/rs/zerolog": "no logger",
 	},
 	"placement/ledger": {
+		"net/http": "no I/O", "database/sql": "placement/store does the storing", "os/exec": "no I/O",
+	},
+	"placement/transactor": {
 		"net/http": "no I/O", "database/sql": "placement/store does the storing", "os/exec": "no I/O",
 	},
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger_test
+package transactor_test
 
 import (
 	"context"

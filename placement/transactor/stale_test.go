@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger_test
+package transactor_test
 
 import (
 	"context"
@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
+	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // cut is a database whose version cannot be read, and that takes no writes, while version says
 // so.
 type cut struct {
-	*rows
+	*placementtest.RowStore
 	version   func(context.Context) error
 	exclusive bool
 }
@@ -30,7 +32,7 @@ func (c *cut) Version(ctx context.Context) (int64, error) {
 			return 0, err
 		}
 	}
-	return c.rows.Version(ctx)
+	return c.RowStore.Version(ctx)
 }
 
 func (c *cut) Commit(ctx context.Context, base int64, changes []ledger.Change) error {
@@ -39,13 +41,13 @@ func (c *cut) Commit(ctx context.Context, base int64, changes []ledger.Change) e
 			return err
 		}
 	}
-	return c.rows.Commit(ctx, base, changes)
+	return c.RowStore.Commit(ctx, base, changes)
 }
 
-func openCut(t *testing.T, stale time.Duration) (*cut, *ledger.Ledger) {
+func openCut(t *testing.T, stale time.Duration) (*cut, *transactor.Ledger) {
 	t.Helper()
-	db := &cut{rows: newRows(ledger.State{})}
-	l := testproc.Try(ledger.Open(ctx, db, ledger.Options{StaleReads: stale})).Or(t)
+	db := &cut{RowStore: placementtest.NewRowStore(ledger.State{})}
+	l := testproc.Try(transactor.Open(ctx, db, transactor.Options{StaleReads: stale})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
 	return db, l
 }
@@ -86,7 +88,7 @@ func TestStaleReadsAreBounded(t *testing.T) {
 			t.Errorf("at the bound: %v", err)
 		}
 		db.version = nil
-		must(t, open(t, db.rows), create("of another server"))
+		must(t, open(t, db.RowStore), create("of another server"))
 		s, age, err := l.Read(ctx)
 		if err != nil || age != 0 {
 			t.Fatal(age, err)
@@ -147,7 +149,7 @@ func TestReadsThatAreNeverStale(t *testing.T) {
 			ledger.ErrReplaced},
 		"a bug": {ctx, time.Hour,
 			func(db *cut) { db.version = func(context.Context) error { return errTrouble } }, errTrouble},
-		"it went back":      {ctx, time.Hour, func(db *cut) { db.commits = nil }, ledger.ErrUnavailable},
+		"it went back":      {ctx, time.Hour, func(db *cut) { db.Commits = nil }, ledger.ErrUnavailable},
 		"one process alone": {ctx, time.Hour, func(db *cut) { db.exclusive, db.version = true, unreachable }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,8 +171,8 @@ func TestAgeCountsTheClockThatWentFurther(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	began := time.Now()
 	now := began
-	l, err := ledger.Open(ctx, &cut{rows: newRows(ledger.State{})},
-		ledger.Options{Now: func() time.Time { return now }})
+	l, err := transactor.Open(ctx, &cut{RowStore: placementtest.NewRowStore(ledger.State{})},
+		transactor.Options{Now: func() time.Time { return now }})
 	testproc.Check(t, err)
 	defer func() { testproc.NoError(t, l.Close()) }()
 	for _, c := range []struct {
@@ -195,9 +197,9 @@ func TestVersionThatWentBack(t *testing.T) {
 	must(t, l, create("lost"))
 	had := l.Current().Version()
 	// A backup without the last commit is restored, and another server goes on from there.
-	restored := newRows(ledger.State{})
+	restored := placementtest.NewRowStore(ledger.State{})
 	restart := open(t, restored)
-	db.rows = restored
+	db.RowStore = restored
 	if _, err := l.Snapshot(ctx); !errors.Is(err, ledger.ErrUnavailable) {
 		t.Fatalf("of an older version: %v", err)
 	}
@@ -212,8 +214,8 @@ func TestVersionThatWentBack(t *testing.T) {
 	if _, ok := s.Provider("new"); !ok {
 		t.Error("does not show what the restored database has")
 	}
-	loads := restored.loads
-	if _, err := l.Snapshot(ctx); err != nil || restored.loads != loads {
-		t.Errorf("loaded again: %d, %v", restored.loads-loads, err)
+	loads := restored.Loads
+	if _, err := l.Snapshot(ctx); err != nil || restored.Loads != loads {
+		t.Errorf("loaded again: %d, %v", restored.Loads-loads, err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger_test
+package transactor_test
 
 import (
 	"errors"
@@ -12,18 +12,19 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // observed keeps what a ledger tells. All of it comes from the goroutines of one write after the
 // other.
 type observed struct {
-	commits []ledger.Commit
-	follows []ledger.Follow
+	commits []transactor.Commit
+	follows []transactor.Follow
 }
 
-func (o *observed) Committed(c ledger.Commit) { o.commits = append(o.commits, c) }
-func (o *observed) Followed(f ledger.Follow)  { o.follows = append(o.follows, f) }
+func (o *observed) Committed(c transactor.Commit) { o.commits = append(o.commits, c) }
+func (o *observed) Followed(f transactor.Follow)  { o.follows = append(o.follows, f) }
 
 // shared is a store that other servers commit to as well.
 type shared struct{ *placementtest.MemoryStore }
@@ -37,7 +38,7 @@ func TestObserver(t *testing.T) {
 	var seen observed
 	store := shared{new(placementtest.MemoryStore)}
 	now := time.Unix(0, 0)
-	l, err := ledger.Open(ctx, store, ledger.Options{Observer: &seen, Now: func() time.Time { return now }})
+	l, err := transactor.Open(ctx, store, transactor.Options{Observer: &seen, Now: func() time.Time { return now }})
 	testproc.Check(t, err)
 	defer func() { testproc.NoError(t, l.Close()) }()
 	if len(seen.commits) != 1 || seen.commits[0].Changes != len(ledger.StandardClasses())+len(ledger.StandardTraits()) {
@@ -62,22 +63,22 @@ func TestObserver(t *testing.T) {
 	}
 	testproc.Try(l.Update(ctx, create("c"))).Or(t)
 	ms := time.Millisecond
-	want := []ledger.Commit{
-		{Outcome: ledger.Conflict, Writes: 1, Changes: 1, Duration: ms},
-		{Outcome: ledger.Durable, Writes: 1, Changes: 1, Duration: ms},
-		{Outcome: ledger.Failed, Writes: 1, Changes: 1, Duration: ms},
-		{Outcome: ledger.Reloaded, Writes: 1, Changes: 1, Duration: ms},
-		{Outcome: ledger.Durable, Writes: 1, Changes: 1, Duration: ms},
+	want := []transactor.Commit{
+		{Outcome: transactor.Conflict, Writes: 1, Changes: 1, Duration: ms},
+		{Outcome: transactor.Durable, Writes: 1, Changes: 1, Duration: ms},
+		{Outcome: transactor.Failed, Writes: 1, Changes: 1, Duration: ms},
+		{Outcome: transactor.Reloaded, Writes: 1, Changes: 1, Duration: ms},
+		{Outcome: transactor.Durable, Writes: 1, Changes: 1, Duration: ms},
 	}
 	testproc.Samef(t, cmp.Diff(want, seen.commits), "commits: want -, told +")
 	store.Before = nil
-	other := testproc.Try(ledger.Open(ctx, store, ledger.Options{})).Or(t)
+	other := testproc.Try(transactor.Open(ctx, store, transactor.Options{})).Or(t)
 	for _, name := range []string{"x", "y"} {
 		testproc.Try(other.Update(ctx, create(name))).Or(t)
 	}
 	behind := other.Current().Version() - l.Current().Version()
 	testproc.Try(l.Snapshot(ctx)).Or(t)
-	if diff := cmp.Diff([]ledger.Follow{{Versions: behind, Whole: true}}, seen.follows,
+	if diff := cmp.Diff([]transactor.Follow{{Versions: behind, Whole: true}}, seen.follows,
 		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("catching up: want -, told +\n%s", diff)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package transactor
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // Options of a ledger. The zero value is right for a server.
@@ -32,7 +34,7 @@ type Options struct {
 // changes in one transaction of the store, publishes the new snapshot and
 // answers. Under load, one durable commit serves many writes.
 type Ledger struct {
-	store    Store
+	store    ledger.Store
 	now      func() time.Time
 	observer Observer
 	// resolution is that of the times in rows; 0 is that of the clock.
@@ -42,7 +44,7 @@ type Ledger struct {
 	// staleReads is Options.StaleReads.
 	staleReads time.Duration
 
-	current atomic.Pointer[Snapshot]
+	current atomic.Pointer[ledger.Snapshot]
 	// stale: current may differ from the store, because a commit's outcome is
 	// unknown and reloading the state failed, or because the store's version went
 	// back. The state is reloaded when the version has reached current's again.
@@ -71,7 +73,7 @@ type Ledger struct {
 // Open loads the state from the store, adds the missing standard resource
 // classes and traits, and starts the writer. The ledger owns the store, even
 // if Open fails.
-func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
+func Open(ctx context.Context, store ledger.Store, opts Options) (*Ledger, error) {
 	l := &Ledger{
 		store:    store,
 		now:      opts.Now,
@@ -86,7 +88,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	if c, ok := store.(Coarse); ok {
+	if c, ok := store.(ledger.Coarse); ok {
 		l.resolution, l.ratio = c.TimeResolution(), c.Ratio
 	}
 	began := l.now()
@@ -95,7 +97,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), store.Close())
 	}
 	go l.run() //nolint:contextcheck // the writer outlives the context of the opening
-	if _, err := l.Update(ctx, (*Tx).syncStandard); err != nil {
+	if _, err := l.Update(ctx, (*ledger.Tx).SyncStandard); err != nil {
 		return nil, errors.Join(fmt.Errorf("add the standard resource classes and traits: %w", err), l.Close())
 	}
 	return l, nil
@@ -104,7 +106,7 @@ func Open(ctx context.Context, store Store, opts Options) (*Ledger, error) {
 // Snapshot returns the newest state: everything that any server acknowledged
 // before the call. It reads the store's version first, unless no other process
 // can commit; concurrent calls share one read.
-func (l *Ledger) Snapshot(ctx context.Context) (*Snapshot, error) {
+func (l *Ledger) Snapshot(ctx context.Context) (*ledger.Snapshot, error) {
 	if l.upToDate() {
 		return l.current.Load(), nil
 	}
@@ -134,7 +136,7 @@ func (l *Ledger) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 // Current returns the newest state in memory, without reading the store's
 // version: for metrics and the like.
-func (l *Ledger) Current() *Snapshot { return l.current.Load() }
+func (l *Ledger) Current() *ledger.Snapshot { return l.current.Load() }
 
 // upToDate reports that current is the store's newest state without reading
 // its version: no other process commits, and the outcome of every commit is
@@ -152,7 +154,7 @@ func (l *Ledger) refresh(ctx context.Context) error {
 }
 
 func (l *Ledger) follow(ctx context.Context) error {
-	had := l.current.Load().version
+	had := l.current.Load().Version()
 	version, err := l.store.Version(ctx)
 	if err != nil {
 		return err
@@ -160,7 +162,7 @@ func (l *Ledger) follow(ctx context.Context) error {
 	if version < had {
 		return l.wentBack(had, version)
 	}
-	reached := func() bool { return l.current.Load().version >= version && !l.stale.Load() }
+	reached := func() bool { return l.current.Load().Version() >= version && !l.stale.Load() }
 	if reached() {
 		return nil
 	}
@@ -174,28 +176,28 @@ func (l *Ledger) follow(ctx context.Context) error {
 	whole := l.stale.Load()
 	if !whole {
 		err = l.followLocked(ctx, base, version)
-		whole = errors.Is(err, ErrReload)
+		whole = errors.Is(err, ledger.ErrReload)
 	}
 	if whole {
 		err = l.reloadLocked(ctx, version)
 	}
 	if err == nil && l.observer != nil {
-		l.observer.Followed(Follow{Versions: l.current.Load().version - base.version, Whole: whole,
+		l.observer.Followed(Follow{Versions: l.current.Load().Version() - base.Version(), Whole: whole,
 			Duration: l.now().Sub(began)})
 	}
 	return err
 }
 
 // followLocked updates current by what changed since base, up to a version at least.
-func (l *Ledger) followLocked(ctx context.Context, base *Snapshot, version int64) error {
-	delta, err := l.store.Changes(ctx, base.version)
+func (l *Ledger) followLocked(ctx context.Context, base *ledger.Snapshot, version int64) error {
+	delta, err := l.store.Changes(ctx, base.Version())
 	if err != nil {
 		return err
 	}
 	if delta.Version < version {
 		return l.wentBack(version, delta.Version)
 	}
-	next, err := refresh(base, delta)
+	next, err := ledger.Refresh(base, delta)
 	if err == nil {
 		l.current.Store(next)
 	}
@@ -207,7 +209,7 @@ func (l *Ledger) reload(ctx context.Context) error {
 	defer l.refreshing.Unlock()
 	var had int64
 	if now := l.current.Load(); now != nil {
-		had = now.version
+		had = now.Version()
 	}
 	return l.reloadLocked(ctx, had)
 }
@@ -219,7 +221,7 @@ func (l *Ledger) wentBack(from, to int64) error {
 	l.stale.Store(true)
 	return fmt.Errorf("%w: %w: its version went back from %d to %d: a server that is behind answered, or a backup "+
 		"was restored, after which the service has to be restarted",
-		ErrUnavailable, errWentBack, from, to)
+		ledger.ErrUnavailable, errWentBack, from, to)
 }
 
 // reloadLocked loads the state, which has to be at a version at least.
@@ -228,12 +230,12 @@ func (l *Ledger) reloadLocked(ctx context.Context, least int64) error {
 	if err != nil {
 		return err
 	}
-	next, err := NewSnapshot(state)
+	next, err := ledger.NewSnapshot(state)
 	if err != nil {
 		return err
 	}
-	if next.version < least {
-		return l.wentBack(least, next.version)
+	if next.Version() < least {
+		return l.wentBack(least, next.Version())
 	}
 	l.current.Store(next)
 	l.stale.Store(false)
@@ -248,20 +250,20 @@ func (l *Ledger) reloadLocked(ctx context.Context, least int64) error {
 // only compute. It may run more than once, each time on a newer state, so it
 // must reset its results each time.
 //
-// Other errors: ErrClosed, ErrBusy, *PanicError, the store's. If ctx ends
+// Other errors: ledger.ErrClosed, ledger.ErrBusy, *ledger.PanicError, the store's. If ctx ends
 // while fn is queued, nothing was done and the error is ctx's; after that it is
-// ErrOutcomeUnknown, as it is if the store does not know the outcome.
-func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, error) {
+// ledger.ErrOutcomeUnknown, as it is if the store does not know the outcome.
+func (l *Ledger) Update(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	w := &write{fn: fn, answer: make(chan answer, 1)}
 	select {
 	case <-l.closing:
-		return nil, ErrClosed
+		return nil, ledger.ErrClosed
 	default:
 	}
 	select {
 	case l.queue <- w:
 	case <-l.closing:
-		return nil, ErrClosed
+		return nil, ledger.ErrClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -274,7 +276,7 @@ func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, err
 		case a := <-w.answer:
 			return a.snapshot, a.err
 		default:
-			return nil, ErrClosed
+			return nil, ledger.ErrClosed
 		}
 	case <-ctx.Done():
 	}
@@ -285,7 +287,7 @@ func (l *Ledger) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, err
 	case a := <-w.answer:
 		return a.snapshot, a.err
 	default:
-		return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, context.Cause(ctx))
 	}
 }
 

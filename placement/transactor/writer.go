@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package transactor
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 const (
@@ -36,13 +37,13 @@ const (
 
 // write is a call of Update.
 type write struct {
-	fn     func(*Tx) error
+	fn     func(*ledger.Tx) error
 	state  atomic.Int32
 	answer chan answer // of capacity 1
 }
 
 type answer struct {
-	snapshot *Snapshot
+	snapshot *ledger.Snapshot
 	err      error
 }
 
@@ -128,9 +129,10 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 				refuseAll(batch, fmt.Errorf("reload the state: %w", reloadErr))
 				return nil
 			}
-			if errors.Is(err, ErrDuplicate) && try > 0 && run.n == 1 && l.current.Load().version == base.version {
+			if errors.Is(err, ledger.ErrDuplicate) && try > 0 && run.n == 1 &&
+				l.current.Load().Version() == base.Version() {
 				// Nothing has changed, so that no other try has another outcome.
-				run.fail(&Error{Kind: DuplicateName,
+				run.fail(&ledger.Error{Kind: ledger.DuplicateName,
 					Detail: "the database takes a name or uuid of the request for equal to one that exists"})
 				return rest
 			}
@@ -160,7 +162,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		}
 		lastErr = err
 	}
-	refuseAll(batch, fmt.Errorf("%w (%d tries): %w", ErrBusy, maxTries, lastErr))
+	refuseAll(batch, fmt.Errorf("%w (%d tries): %w", ledger.ErrBusy, maxTries, lastErr))
 	return nil
 }
 
@@ -183,15 +185,15 @@ func classify(err error, exclusive bool) tryOutcome {
 	switch {
 	case err == nil:
 		return committed
-	case errors.Is(err, ErrOutcomeUnknown) && exclusive:
+	case errors.Is(err, ledger.ErrOutcomeUnknown) && exclusive:
 		return unknownExclusive
-	case errors.Is(err, ErrOutcomeUnknown):
+	case errors.Is(err, ledger.ErrOutcomeUnknown):
 		return unknownShared
-	case errors.Is(err, ErrVersionConflict):
+	case errors.Is(err, ledger.ErrVersionConflict):
 		return conflict
-	case errors.Is(err, ErrReload):
+	case errors.Is(err, ledger.ErrReload):
 		return rowsDiffer
-	case errors.Is(err, ErrRow):
+	case errors.Is(err, ledger.ErrRow):
 		return rowRefused
 	}
 	return failed
@@ -201,7 +203,7 @@ func classify(err error, exclusive bool) tryOutcome {
 // no commit will find out, the version is read after all.
 func (l *Ledger) baseFor(
 	ctx context.Context, batch []*write, assumed bool,
-) (base *Snapshot, run batchResult, err error) {
+) (base *ledger.Snapshot, run batchResult, err error) {
 	if !assumed && !l.upToDate() {
 		if err = l.refresh(ctx); err != nil {
 			return nil, run, err
@@ -223,18 +225,17 @@ func (l *Ledger) baseFor(
 
 // publish commits the changes of a run on base, and publishes the snapshot with them, which it
 // returns. It reports the outcome to the observer and the writes, but does not answer these.
-func (l *Ledger) publish(ctx context.Context, base *Snapshot, run batchResult) (*Snapshot, error) {
-	next := *run.top
-	next.version = base.version + 1
+func (l *Ledger) publish(ctx context.Context, base *ledger.Snapshot, run batchResult) (*ledger.Snapshot, error) {
+	next := run.top.At(base.Version() + 1)
 	// No reader refreshes between the commit and its publication.
 	l.refreshing.Lock()
 	began := l.now()
 	changes := coalesce(run.changes)
 	l.own = 0
-	err := l.store.Commit(ctx, base.version, changes)
+	err := l.store.Commit(ctx, base.Version(), changes)
 	if err == nil {
-		l.current.Store(&next)
-		l.own = next.version
+		l.current.Store(next)
+		l.own = next.Version()
 	}
 	l.refreshing.Unlock()
 	if l.observer != nil {
@@ -242,12 +243,42 @@ func (l *Ledger) publish(ctx context.Context, base *Snapshot, run batchResult) (
 		l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused,
 			Changes: len(changes), Duration: l.now().Sub(began)})
 	}
-	if err == nil || errors.Is(err, ErrOutcomeUnknown) {
+	if err == nil || errors.Is(err, ledger.ErrOutcomeUnknown) {
 		run.reportOutcome(err)
 	} else {
 		run.abandon()
 	}
-	return &next, err
+	return next, err
+}
+
+// coalesce keeps one BumpProvider for each provider, at the position of the
+// last: a batch that increments a generation fifty times writes the row once.
+// It changes the list in place.
+func coalesce(changes []ledger.Change) []ledger.Change {
+	first := map[int64]int64{} // generation before
+	last := map[int64]int{}
+	for i, c := range changes {
+		if b, ok := c.(ledger.BumpProvider); ok {
+			if _, seen := first[b.ID]; !seen {
+				first[b.ID] = b.From
+			}
+			last[b.ID] = i
+		}
+	}
+	out := changes[:0]
+	for i, c := range changes {
+		if b, ok := c.(ledger.BumpProvider); ok {
+			if last[b.ID] != i {
+				continue
+			}
+			if from := first[b.ID]; b.From != from {
+				b.From = from
+				c = b
+			}
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // assumesNewest reports that the next commit begins without a look at the version: the
@@ -258,13 +289,14 @@ func (l *Ledger) assumesNewest() bool {
 		l.verify--
 		return false
 	}
-	return l.own != 0 && l.own == l.current.Load().version && l.alone == 0 && !l.store.Exclusive() && !l.stale.Load()
+	return l.own != 0 && l.own == l.current.Load().Version() &&
+		l.alone == 0 && !l.store.Exclusive() && !l.stale.Load()
 }
 
 // reserve keeps other servers from committing, if the store can.
 func (l *Ledger) reserve(ctx context.Context) (release func(), err error) {
 	none := func() {}
-	r, ok := l.store.(Reserver)
+	r, ok := l.store.(ledger.Reserver)
 	if !ok || l.store.Exclusive() {
 		return none, nil
 	}
@@ -291,35 +323,30 @@ type batchResult struct {
 	batch   []*write // the n writes
 	errs    []error  // of each
 	n       int
-	top     *Snapshot // with all writes that succeeded
-	changes []Change
-	outcome []func(error)   // of the writes that succeeded, see Tx.OnOutcome
-	intents []func() Intent // of these, see Tx.BeforeCommit
-	begun   []Intent        // those that were announced
+	top     *ledger.Snapshot // with all writes that succeeded
+	changes []ledger.Change
+	outcome []func(error)          // of the writes that succeeded, see ledger.Tx.OnOutcome
+	intents []func() ledger.Intent // of these, see ledger.Tx.BeforeCommit
+	begun   []ledger.Intent        // those that were announced
 }
 
 // runBatch runs the writes, each in a draft on top of the one before.
-func (l *Ledger) runBatch(base *Snapshot, batch []*write) batchResult {
+func (l *Ledger) runBatch(base *ledger.Snapshot, batch []*write) batchResult {
 	r := batchResult{top: base}
 	now := l.now().Truncate(l.resolution) // the same in all rows of a commit, which can then share statements
 	for _, w := range batch {
-		tx := newTx(r.top, now)
-		tx.ratio = l.ratio
-		err := call(w.fn, tx)
-		if err == nil {
-			err = tx.broken
-		}
-		if err == nil && len(tx.changes) > bigWrite && r.n > 0 {
+		did, err := ledger.Run(r.top, now, l.ratio, w.fn)
+		if err == nil && len(did.Changes) > bigWrite && r.n > 0 {
 			break // it gets the next commit for itself
 		}
 		r.n++
 		r.errs = append(r.errs, err)
 		if err == nil {
-			r.top = tx.Snapshot
-			r.changes = append(r.changes, tx.changes...)
-			if len(tx.changes) > 0 {
-				r.outcome = append(r.outcome, tx.outcome...)
-				r.intents = append(r.intents, tx.intents...)
+			r.top = did.Snapshot
+			r.changes = append(r.changes, did.Changes...)
+			if len(did.Changes) > 0 {
+				r.outcome = append(r.outcome, did.Outcome...)
+				r.intents = append(r.intents, did.Intents...)
 			}
 			if len(r.changes) > bigWrite {
 				break
@@ -332,16 +359,6 @@ func (l *Ledger) runBatch(base *Snapshot, batch []*write) batchResult {
 	}
 	r.batch = batch[:r.n]
 	return r
-}
-
-// call runs fn and turns a panic into an error.
-func call(fn func(*Tx) error, tx *Tx) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return fn(tx)
 }
 
 // refused counts the writes whose fn returned an error.
@@ -385,7 +402,7 @@ func (r batchResult) reportOutcome(err error) {
 }
 
 // answer sends each write its own error or the snapshot.
-func (r batchResult) answer(s *Snapshot) {
+func (r batchResult) answer(s *ledger.Snapshot) {
 	for i, w := range r.batch {
 		if r.errs[i] != nil {
 			w.answer <- answer{err: r.errs[i]}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger_test
+package placementtest
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// rows is a database of maps that several ledgers share. It is stricter than SQL: a change that
+// RowStore is a database of maps that several ledgers share. It is stricter than SQL: a change that
 // does not fit the rows, or changes none, fails its commit. Rows are read in random order.
-type rows struct {
+type RowStore struct {
 	mu          sync.Mutex
 	named       map[ledger.Table]map[int64]ledger.NamedRow
 	providers   map[int64]ledger.ProviderRow
@@ -25,10 +25,13 @@ type rows struct {
 	consumers   map[int64]ledger.ConsumerRow
 	allocations map[holding]ledger.AllocationRow
 	hosts       map[about]ledger.HostRow
-	orphans     map[string]bool   // consumers that had allocations and no record to begin with
-	commits     [][]ledger.Change // of version 1, 2, …
-	loads       int
-	backwards   bool // Changes names the newest first
+	orphans     map[string]bool // consumers that had allocations and no record to begin with
+
+	Commits [][]ledger.Change // of version 1, 2, …
+	// Loads counts calls of Load.
+	Loads int
+	// Backwards has Changes name the newest first.
+	Backwards bool
 }
 
 type cell struct{ provider, class int64 }
@@ -47,9 +50,9 @@ type holding struct {
 	consumer string
 }
 
-// newRows returns a database with the rows of a state, which has version 0.
-func newRows(state ledger.State) *rows {
-	r := &rows{named: map[ledger.Table]map[int64]ledger.NamedRow{}, providers: map[int64]ledger.ProviderRow{},
+// NewRowStore returns a database with the rows of a state, which has version 0.
+func NewRowStore(state ledger.State) *RowStore {
+	r := &RowStore{named: map[ledger.Table]map[int64]ledger.NamedRow{}, providers: map[int64]ledger.ProviderRow{},
 		inventories: map[cell]ledger.InventoryRow{},
 		traits:      map[ledger.LinkRow]bool{}, aggregates: map[ledger.LinkRow]bool{},
 		consumers:   map[int64]ledger.ConsumerRow{},
@@ -86,6 +89,11 @@ func newRows(state ledger.State) *rows {
 	return r
 }
 
+// AddOrphan adds an allocation whose consumer has no record.
+func (r *RowStore) AddOrphan(row ledger.AllocationRow) {
+	r.allocations[holding{cell{row.Provider, row.Class}, row.Consumer}], r.orphans[row.Consumer] = row, true
+}
+
 func tables(s *ledger.State) map[ledger.Table]*[]ledger.NamedRow {
 	return map[ledger.Table]*[]ledger.NamedRow{ledger.Classes: &s.Classes, ledger.Traits: &s.Traits,
 		ledger.Aggregates: &s.Aggregates,
@@ -93,17 +101,17 @@ func tables(s *ledger.State) map[ledger.Table]*[]ledger.NamedRow {
 }
 
 // Load implements ledger.Store.
-func (r *rows) Load(context.Context) (*ledger.State, error) {
+func (r *RowStore) Load(context.Context) (*ledger.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.loads++
+	r.Loads++
 	state := r.state(nil)
 	return &state, nil
 }
 
 // state reads the rows of what is affected; nil is everything.
-func (r *rows) state(only *affected) ledger.State {
-	s := ledger.State{Version: int64(len(r.commits))}
+func (r *RowStore) state(only *affected) ledger.State {
+	s := ledger.State{Version: int64(len(r.Commits))}
 	for table, list := range tables(&s) {
 		for id, row := range r.named[table] {
 			if only == nil || only.named[table][id] {
@@ -152,7 +160,7 @@ func (r *rows) state(only *affected) ledger.State {
 	return s
 }
 
-func (r *rows) consumerOf(uuid string) *ledger.ConsumerRow {
+func (r *RowStore) consumerOf(uuid string) *ledger.ConsumerRow {
 	for _, row := range r.consumers {
 		if row.UUID == uuid {
 			return &row
@@ -162,23 +170,23 @@ func (r *rows) consumerOf(uuid string) *ledger.ConsumerRow {
 }
 
 // Version implements ledger.Store.
-func (r *rows) Version(context.Context) (int64, error) {
+func (r *RowStore) Version(context.Context) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return int64(len(r.commits)), nil
+	return int64(len(r.Commits)), nil
 }
 
 // Exclusive implements ledger.Store.
-func (r *rows) Exclusive() bool { return false }
+func (r *RowStore) Exclusive() bool { return false }
 
 // Close implements ledger.Store.
-func (r *rows) Close() error { return nil }
+func (r *RowStore) Close() error { return nil }
 
 // Commit implements ledger.Store.
-func (r *rows) Commit(_ context.Context, base int64, changes []ledger.Change) error {
+func (r *RowStore) Commit(_ context.Context, base int64, changes []ledger.Change) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if int64(len(r.commits)) != base {
+	if int64(len(r.Commits)) != base {
 		return ledger.ErrVersionConflict
 	}
 	for _, c := range changes {
@@ -189,7 +197,7 @@ func (r *rows) Commit(_ context.Context, base int64, changes []ledger.Change) er
 	if err := r.consistent(); err != nil {
 		return err
 	}
-	r.commits = append(r.commits, slices.Clone(changes))
+	r.Commits = append(r.Commits, slices.Clone(changes))
 	return nil
 }
 
@@ -202,7 +210,7 @@ type affected struct {
 }
 
 // Changes implements ledger.Store.
-func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
+func (r *RowStore) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := &affected{named: map[ledger.Table]map[int64]bool{}, providers: map[int64]bool{}, consumers: map[int64]bool{},
@@ -210,7 +218,7 @@ func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 	for table := range r.named {
 		a.named[table] = map[int64]bool{}
 	}
-	for _, changes := range r.commits[since:] {
+	for _, changes := range r.Commits[since:] {
 		for _, c := range changes {
 			if _, is := c.(ledger.UpdateProviderUUID); is {
 				return nil, ledger.ErrReload
@@ -220,7 +228,7 @@ func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 	}
 	ids := func(of map[int64]bool) []int64 {
 		list := slices.Sorted(maps.Keys(of))
-		if r.backwards {
+		if r.Backwards {
 			slices.Reverse(list)
 		}
 		return list
@@ -310,7 +318,7 @@ func remove[K comparable, V any](table map[K]V, key K) error {
 	return nil
 }
 
-func (r *rows) apply(change ledger.Change) error {
+func (r *RowStore) apply(change ledger.Change) error {
 	switch c := change.(type) {
 	case ledger.InsertNamed:
 		return insert(r.named[c.Table], c.Row.ID, c.Row)
@@ -389,7 +397,7 @@ func (r *rows) apply(change ledger.Change) error {
 }
 
 // consistent checks the unique columns and the foreign keys of all tables.
-func (r *rows) consistent() error {
+func (r *RowStore) consistent() error {
 	var wrong []error
 	unique := func(column string, values []string) {
 		slices.Sort(values)

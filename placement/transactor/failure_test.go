@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger_test
+package transactor_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -89,7 +90,7 @@ func (f *forgetful) Load(ctx context.Context) (*ledger.State, error) {
 func TestUnknownOutcomeIsReadBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	store := &forgetful{}
-	l := testproc.Try(ledger.Open(t.Context(), store, ledger.Options{})).Or(t)
+	l := testproc.Try(transactor.Open(t.Context(), store, transactor.Options{})).Or(t)
 	defer func() { testproc.NoError(t, l.Close()) }()
 	create := func(tx *ledger.Tx) error {
 		_, _, err := tx.CreateTrait("CUSTOM_T")

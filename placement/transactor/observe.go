@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package transactor
 
 import (
 	"errors"
 	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // Observer receives what a ledger does with its store, for metrics. Its methods
@@ -31,7 +33,7 @@ const (
 	Reloaded
 	// Failed: the store did not take the batch; its writes failed.
 	Failed
-	// Unknown: the store does not know; see ErrOutcomeUnknown.
+	// Unknown: the store does not know; see ledger.ErrOutcomeUnknown.
 	Unknown
 )
 
@@ -74,11 +76,11 @@ func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return Durable
-	case errors.Is(err, ErrVersionConflict):
+	case errors.Is(err, ledger.ErrVersionConflict):
 		return Conflict
-	case errors.Is(err, ErrReload):
+	case errors.Is(err, ledger.ErrReload):
 		return Reloaded
-	case errors.Is(err, ErrOutcomeUnknown):
+	case errors.Is(err, ledger.ErrOutcomeUnknown):
 		return Unknown
 	}
 	return Failed

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ledger
+package transactor
 
 import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // maxPatience is how long a read waits for a store that is slow to say its
@@ -26,7 +28,7 @@ var (
 // acknowledged that long ago is in it. An age of 0 means the newest state.
 //
 // It must not be used for what a write depends on.
-func (l *Ledger) Read(ctx context.Context) (s *Snapshot, age time.Duration, err error) {
+func (l *Ledger) Read(ctx context.Context) (s *ledger.Snapshot, age time.Duration, err error) {
 	if l.staleReads <= 0 || l.store.Exclusive() {
 		s, err = l.Snapshot(ctx)
 		return s, 0, err
@@ -54,10 +56,10 @@ func (l *Ledger) Read(ctx context.Context) (s *Snapshot, age time.Duration, err 
 // believed, is no reason to show an older state.
 func mayBeStale(err error) bool {
 	switch {
-	case errors.Is(err, errWentBack), errors.Is(err, ErrHandedBack), errors.Is(err, ErrReplaced):
+	case errors.Is(err, errWentBack), errors.Is(err, ledger.ErrHandedBack), errors.Is(err, ledger.ErrReplaced):
 		return false
 	}
-	return errors.Is(err, errSlow) || errors.Is(err, ErrUnavailable)
+	return errors.Is(err, errSlow) || errors.Is(err, ledger.ErrUnavailable)
 }
 
 // Age is the time since the state in memory was known to be the newest: since the
