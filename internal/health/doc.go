@@ -8,13 +8,13 @@
 //	resourcetracker.Status ──────┼─▶ Facts ──▶ findings ──▶ Tracker.Evaluate ──▶ Status
 //	cell, disabled nodes ────────┤             (evaluate.go)  (summary.go)
 //	problems of the agent ───────┘                  ▲
-//	                                    Definition of each code (definitions.go)
+//	                                    Definition of each code (definitions.toml)
 //
-// A new condition needs its code and definition (definitions.go), the fact that it follows from, in
-// the status of the part that knows it, its finding (evaluate.go) with a row in TestFindings, and a
-// section in docs/runbooks/conditions.md, whose "Means" and "Do" go test -update writes. The metric
-// and its alerts have it from there; go test ./internal/agent/telemetry -update writes the list of
-// series.
+// A new condition needs its code (definitions.go) and definition (definitions.toml), the fact that
+// it follows from, in the status of the part that knows it, its finding (evaluate.go) with a row in
+// TestFindings, and a section in docs/runbooks/conditions.md, whose "Means" and "Do" go test
+// -update writes. The metric and its alerts have it from there; go test ./internal/agent/telemetry
+// -update writes the list of series.
 //
 // Only [Tracker.Evaluate] decides whether the agent is degraded, and why. [Definition] describes
 // each code, and docs/runbooks/conditions.md has the same text. The types are those of the control

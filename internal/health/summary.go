@@ -14,8 +14,8 @@ import (
 // Evaluate returns the status for facts, with conditions, state and summary. It is the only place
 // that decides whether the agent is degraded:
 //
-//	a pass or a driver fails    resourcetracker.Status is Degraded   (resourcetracker/status.go)
-//	a condition is critical     findings, by their definitions       (evaluate.go, definitions.go)
+//	a pass or a driver fails    resourcetracker.Status is Degraded (resourcetracker/status.go)
+//	a condition is critical     findings, by their definitions     (evaluate.go, definitions.toml)
 //	no driver is configured     nothing is reported
 //
 // A plugin that is degraded or down makes the agent degraded only through its condition or a failed
