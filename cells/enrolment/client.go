@@ -59,8 +59,7 @@ func Join(ctx context.Context, base string, token Token, csr []byte, nodes []Nod
 		MinVersion:         tls.VersionTLS13,
 		InsecureSkipVerify: true, // the CA is known by its fingerprint, which verified checks
 		VerifyConnection: func(state tls.ConnectionState) error {
-			return verified(state,
-				u.Hostname(), token.Fingerprint)
+			return verified(state, u.Hostname(), token.Fingerprint)
 		},
 	}
 	answer := &Answer{}

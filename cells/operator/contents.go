@@ -243,8 +243,7 @@ func (d *Deployment) removeProviders(
 	for _, p := range providers {
 		if err := client.RemoveProvider(ctx, p); err != nil {
 			return names, fmt.Errorf("removing resource provider %s (%s): %w; run the same command again: it "+
-				"continues where it stopped",
-				p.Name, p.UUID, err)
+				"continues where it stopped", p.Name, p.UUID, err)
 		}
 		names = append(names, fmt.Sprintf("%s (%s)", p.Name, p.UUID))
 	}

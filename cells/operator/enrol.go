@@ -154,8 +154,7 @@ func enrolmentError(err error) error {
 	case errors.As(err, &taken) && taken.Name != "":
 		return refused("%w: a host has NAME, NAME.DOMAIN and what begins with NAME_ in "+
 			"Placement, so that one could change or block the provider trees of the "+
-			"other; choose another name, or, if host %s is gone, evict and delete it",
-			err, taken.Host)
+			"other; choose another name, or, if host %s is gone, evict and delete it", err, taken.Host)
 	case errors.As(err, &taken):
 		return refused("%w; if the node has moved, evict and delete that host first: compute-agent cells manage "+
 			"evict-host %s, then delete-host %[2]s", err, taken.Host)

@@ -152,8 +152,7 @@ func (d *Deployment) checkClock(ctx context.Context, host string) error {
 			return refused("host %s was not evicted: the clock of this machine (%s) "+
 				"and that of cell %s differ by %s, and one of them is wrong; correct it, or, to refuse the host "+
 				"at once, add --despite-clock, and run `compute-agent cells manage allow-host %[1]s` before it is "+
-				"invited again",
-				host, d.now().UTC().Format(time.RFC3339), a.Cell.Name, a.Value.Round(time.Second))
+				"invited again", host, d.now().UTC().Format(time.RFC3339), a.Cell.Name, a.Value.Round(time.Second))
 		}
 	}
 	return nil

@@ -93,8 +93,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 			Node:     d.nodeName,
 			Former:   cfg.former,
 			Directory: func(ctx context.Context) (string, error) {
-				return instancesDirectory(
-					ctx, cfg.guestsDirectory())
+				return instancesDirectory(ctx, cfg.guestsDirectory())
 			},
 			Look:  d.discoverHost,
 			Power: d.powerSetup(cfg, read),

@@ -68,8 +68,7 @@ func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Statu
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return e.DialUnix(ctx,
-				e.path(socket))
+			return e.DialUnix(ctx, e.path(socket))
 		},
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", nil)

@@ -113,9 +113,8 @@ func (e *Env) identity() []Result {
 		return fail(
 			fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path),
 			why,
-			fmt.Sprintf(
-				"openstack resource provider list --name %s -f value -c uuid   # then remove the file with "+
-					"the other uuid", e.Config.Agent.Host))
+			fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid   # then remove the file with "+
+				"the other uuid", e.Config.Agent.Host))
 	}
 	return e.sameHost(all[0].id, why)
 }

@@ -250,8 +250,7 @@ func checkKVM(_ context.Context, e *Env) []Result {
 		return warn("the processor has AMD-V, but the module kvm_amd is not loaded", why, e.command("modprobe kvm_amd"))
 	}
 	return warn("no /dev/kvm, and the processor has no virtualisation flags: it is disabled in the firmware, or "+
-		"this is a guest without nested virtualisation", why,
-		"lscpu | grep -i virtuali")
+		"this is a guest without nested virtualisation", why, "lscpu | grep -i virtuali")
 }
 
 // cpuFlag reports whether the first processor has a flag.

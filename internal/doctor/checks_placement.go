@@ -126,8 +126,7 @@ func (e *Env) showCertificate(c config.PlacementClient) string {
 func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
 	if c.Auth == config.AuthCertificate {
 		return fail("Placement does not take the host's certificate (401): it has expired, or the host is on the "+
-			"deny list, or Placement has another placement_tls.host_ca_file",
-			why, e.showCertificate(c))
+			"deny list, or Placement has another placement_tls.host_ca_file", why, e.showCertificate(c))
 	}
 	if c.Auth == config.AuthNoauth {
 		return fail("Placement requires a token (401), but placement_client.auth is \"noauth\"",

@@ -106,8 +106,7 @@ func databasesOf(services []Service) (out []Database) {
 				continue
 			}
 			d.Diagnose = func(ctx context.Context) (sqldb.Diagnosis, error) {
-				return sqldb.Diagnose(
-					ctx, d.Address, d.options())
+				return sqldb.Diagnose(ctx, d.Address, d.options())
 			}
 			out = append(out, d.Database)
 		}

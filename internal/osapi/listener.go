@@ -97,9 +97,8 @@ func (l *listener) run() {
 				if l.often.Allow("descriptors") {
 					l.log.Error().
 						Err(err).
-						Msg(
-							"Cannot accept a connection: the process has reached its limit of open files. " +
-								"Connections without a request are closed; raise LimitNOFILE in the unit.")
+						Msg("Cannot accept a connection: the process has reached its limit of open files. " +
+							"Connections without a request are closed; raise LimitNOFILE in the unit.")
 				}
 			}
 			wait.For(l.ctx, pause)
@@ -118,9 +117,8 @@ func (l *listener) run() {
 				limits := l.conns.Limits()
 				l.log.Warn().Str("address", from).Int("max_connections", limits.Total).
 					Int("max_connections_per_address", limits.PerAddress).
-					Msg(
-						"Refused a connection: the limit of connections is reached, and each of them has a request " +
-							"in progress.")
+					Msg("Refused a connection: the limit of connections is reached, and each of them has a request " +
+						"in progress.")
 			}
 			continue
 		}

@@ -64,8 +64,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 	n := 0
 	if failed := raw.Control(func(fd uintptr) {
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
-			0)
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 	}); failed != nil || err != nil {
 		return nil, errors.Join(failed, err)
 	}

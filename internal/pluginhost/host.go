@@ -124,9 +124,8 @@ func (h *Host) claim(dir *os.File) error {
 		return err
 	}
 	if int(st.Uid) != h.uid || st.Mode&0o077 != 0 {
-		return fmt.Errorf(
-			"belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, the agent "+
-				"creates it again", st.Uid, st.Mode&0o7777, h.uid)
+		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, the agent "+
+			"creates it again", st.Uid, st.Mode&0o7777, h.uid)
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {

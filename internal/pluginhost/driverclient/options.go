@@ -74,8 +74,7 @@ type oversized struct{ size int }
 
 func (o *oversized) Error() string {
 	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its "+
-		"allocations are too large for a plugin",
-		o.size, protocol.MaxMessage, protocol.MaxMessage>>20)
+		"allocations are too large for a plugin", o.size, protocol.MaxMessage, protocol.MaxMessage>>20)
 }
 
 // GRPCStatus returns gRPC's own code for it.

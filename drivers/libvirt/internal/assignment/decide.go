@@ -248,9 +248,8 @@ func (c *chooser) readSpecs(*domain.Decision) error {
 	if text, given := from["hw:cpu_dedicated_mask"]; given {
 		set, err := extraspecs.VCPUs(text, c.Instance.Flavor.VCPUs)
 		if err != nil || len(set) == 0 {
-			return c.fault(
-				"hw:cpu_dedicated_mask is %.40q, which names none of its processors, or processors that it "+
-					"does not have", text)
+			return c.fault("hw:cpu_dedicated_mask is %.40q, which names none of its processors, or processors that it "+
+				"does not have", text)
 		}
 		s.dedicated = set
 	}

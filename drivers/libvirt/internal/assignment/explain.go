@@ -205,9 +205,8 @@ func (r *relocation) notesOf(moves plugins.Moves, after providertree.Allocations
 		}
 		if held != int64(len(d.Mdevs)) {
 			out = append(out,
-				fmt.Sprintf(
-					"consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's "+
-						"amount is kept", consumer, held, len(d.Mdevs)))
+				fmt.Sprintf("consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's "+
+					"amount is kept", consumer, held, len(d.Mdevs)))
 		}
 	}
 	return out

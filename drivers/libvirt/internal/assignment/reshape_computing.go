@@ -70,9 +70,8 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 			at := slices.IndexFunc(sites, func(site int) bool { return g.isFor(site, cell) })
 			if at < 0 {
 				return guest,
-					fmt.Sprintf(
-						"%d of its %s are bound to NUMA cell %d, which has no inventory of that class in "+
-							"the new layout", fixed, class, cell)
+					fmt.Sprintf("%d of its %s are bound to NUMA cell %d, which has no inventory of that class in "+
+						"the new layout", fixed, class, cell)
 			}
 			if g.Providers[g.sites[sites[at]]].Kind == Cell {
 				fixed -= g.held[stake{consumer, g.at(sites[at], class)}]

@@ -206,8 +206,7 @@ func closedError(path, open string, denied *DeniedError) error {
 		text = path + ": " + text
 	}
 	return fmt.Errorf("%s. Use a directory that it can enter, such as %s, or open this one: chmod o+x %s; systemd "+
-		"closes the agent's own directories again at each start",
-		text, open, denied.Path)
+		"closes the agent's own directories again at each start", text, open, denied.Path)
 }
 
 // unreadable adds to the error of a start which images the emulator's user cannot read: libvirt

@@ -136,10 +136,8 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 		k, l := b[0], b[1]
 		if k.Class != l.Class || k.Vendor != l.Vendor || k.Product != l.Product {
 			identity = append(identity,
-				fmt.Sprintf(
-					"%s is %04x:%04x of class %06x according to the kernel, %04x:%04x of class %06x "+
-						"according to libvirt",
-					k.Address, k.Vendor, k.Product, k.Class, l.Vendor, l.Product, l.Class))
+				fmt.Sprintf("%s is %04x:%04x of class %06x according to the kernel, %04x:%04x of class %06x "+
+					"according to libvirt", k.Address, k.Vendor, k.Product, k.Class, l.Vendor, l.Product, l.Class))
 		}
 		if k.Driver != l.Driver {
 			drivers = append(

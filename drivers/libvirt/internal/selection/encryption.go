@@ -343,8 +343,7 @@ func chooseLimit(key, word string, capabilities, node *uint, kernel int, d *disc
 	}
 	if len(others) > 0 {
 		d.addf(key, "libvirt reports that %d %s guests can run, but it is %s: %d is used, and if that is too many, "+
-			"guests fail to start",
-			*first, word, strings.Join(others, ", and "), counts)
+			"guests fail to start", *first, word, strings.Join(others, ", and "), counts)
 	}
 	return &counts
 }

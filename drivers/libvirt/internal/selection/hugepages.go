@@ -112,9 +112,8 @@ func (r reservation) apply(m machine.Machine, cells []PagesCell) (d machine.Disc
 		for _, cell := range m.Cells {
 			if cell.ID == r.cell && !slices.ContainsFunc(cell.Pages,
 				func(p machine.Pages) bool { return p.SizeKiB == r.sizeKiB }) {
-				return discrepancy(
-					"NUMA cell %d has no huge pages of %s; to reserve memory in normal pages, use "+
-						"reserved_host_memory_mb", r.cell, size)
+				return discrepancy("NUMA cell %d has no huge pages of %s; to reserve memory in normal pages, use "+
+					"reserved_host_memory_mb", r.cell, size)
 			}
 		}
 		if r.count == 0 {
