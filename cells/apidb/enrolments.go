@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -54,7 +55,7 @@ type Enrolment struct {
 	// host was invited.
 	Conflict *KeyConflict
 	// Agents are the processes that have renewed its certificate, or confirmed or tried that.
-	Agents pki.Agents
+	Agents agentruns.Agents
 	// Serial is the serial number of its last certificate, in hexadecimal digits.
 	Serial            string
 	Issued, ExpiresAt time.Time

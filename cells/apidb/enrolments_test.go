@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -48,8 +49,8 @@ func testEnrolments(t *testing.T, e engine) {
 		h1.ExpiresAt = start, "192.0.2.1", "ff", start, start.Add(24*time.Hour)
 	h1.RenewedFrom, h1.Conflict = "192.0.2.2",
 		&apidb.KeyConflict{At: start.Add(time.Hour), From: "192.0.2.3", Key: "old"}
-	h1.Agents = pki.Agents{Turn: 7, Until: 9,
-		All: []pki.HostAgent{{AgentProcess: pki.AgentProcess{Token: "a", Boot: "b", Started: start,
+	h1.Agents = agentruns.Agents{Turn: 7, Until: 9,
+		All: []agentruns.HostAgent{{Process: agentruns.Process{Token: "a", Boot: "b", Started: start,
 			Address: "192.0.2.3"}, First: 3, Shown: 7, Seen: 8}}}
 	enrol(t, other, h1)
 	wants[apidb.Enrolment](t, "by host")(s.Enrolment(ctx, "h1"))(h1)

@@ -25,6 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -218,7 +219,7 @@ func TestTwoAgentsWithOneCertificate(t *testing.T) {
 		t.Helper()
 		got := w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{
 			Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: "cn1"}}, Turn: turns[token],
-			Process: &pki.AgentProcess{Token: token, Boot: "boot-" + token, Started: start},
+			Process: &agentruns.Process{Token: token, Boot: "boot-" + token, Started: start},
 		}, withIdentity(identityOf("h1", node)))
 		if got.Code != 200 {
 			t.Fatalf("the report of h1: got %d %s, want 200", got.Code, got.Body)

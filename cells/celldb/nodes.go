@@ -15,7 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/serverstate"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -323,7 +323,7 @@ func (d *DB) readReport(
 	if at := out.service.LastSeenUp; at != nil {
 		lastSeen = at.UnixMicro()
 	}
-	out.stopped = out.agents.Add(pki.AgentReport{
+	out.stopped = out.agents.Add(agentruns.Report{
 		Process: r.Process, Turn: r.Turn, Stopping: r.Stopping, Address: who.Address, LastSeen: lastSeen,
 	}, m.Now, severalAgentsWindow(m))
 	if r.Stopping && !out.stopped { // another one reports, or has since

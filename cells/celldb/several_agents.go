@@ -8,23 +8,23 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// The agents of a host are those of [pki.Agents], and are kept in the table host_agents. While it
-// is proven that there are several, the host gets no new servers.
+// The agents of a host are those of [agentruns.Agents], and are kept in the table host_agents. While
+// it is proven that there are several, the host gets no new servers.
 
 // severalAgentsWindow is how long after its last report an agent still counts as one of two.
 func severalAgentsWindow(m Moment) time.Duration { return 5 * m.DownTime }
 
 // hasSeveralAgents reports whether it is proven now that a host has several agents.
 func hasSeveralAgents(until int64, m Moment) bool {
-	return pki.HasSeveral(until, m.Now, severalAgentsWindow(m))
+	return agentruns.HasSeveral(until, m.Now, severalAgentsWindow(m))
 }
 
 // hostAgents are the processes that report as a host.
-type hostAgents struct{ pki.Agents }
+type hostAgents struct{ agentruns.Agents }
 
 // problems are those of the nodes of a host as which several agents report.
 func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Moment) (problems []cellwire.NodeProblem) {
@@ -32,7 +32,7 @@ func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Mome
 	if agents == nil {
 		return nil
 	}
-	why := pki.SeveralAgents(host, agents)
+	why := agentruns.SeveralAgents(host, agents)
 	for _, n := range nodes {
 		problems = append(problems,
 			cellwire.NodeProblem{UUID: n.UUID, Code: cellwire.NodeSeveralAgents, Message: why + "."})
@@ -40,7 +40,7 @@ func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Mome
 	return problems
 }
 
-// agentColumns are those of a [pki.HostAgent].
+// agentColumns are those of an [agentruns.HostAgent].
 const agentColumns = "a.token, a.boot, a.machine, a.address, a.started, a.first_turn, a.shown_turn, a.seen"
 
 // agentRow reads agentColumns of an outer join.
@@ -53,9 +53,9 @@ func (r *agentRow) targets() []any {
 	return []any{&r.token, &r.boot, &r.machine, &r.address, &r.started, &r.first, &r.shown, &r.seen}
 }
 
-func (r *agentRow) agent() pki.HostAgent {
-	return pki.HostAgent{
-		AgentProcess: pki.AgentProcess{
+func (r *agentRow) agent() agentruns.HostAgent {
+	return agentruns.HostAgent{
+		Process: agentruns.Process{
 			Token: r.token.String, Boot: r.boot.String, Machine: r.machine.String, Address: r.address.String,
 			Started: fromMicros(r.started.Int64),
 		},
@@ -99,21 +99,21 @@ const selectSeveralAgents = "SELECT s.host, s.twice_until, " +
 	"WHERE s.twice_until > ? AND s.twice_until <= ? ORDER BY s.host, a.first_turn"
 
 // severalAgentsOf are the agents of the hosts as which several report.
-func severalAgentsOf(ctx context.Context, db sqldb.Querier, m Moment) (map[string][]pki.AgentProcess, error) {
+func severalAgentsOf(ctx context.Context, db sqldb.Querier, m Moment) (map[string][]agentruns.Process, error) {
 	now, window := m.Now.UnixMicro(), severalAgentsWindow(m)
-	all := map[string]*pki.Agents{}
+	all := map[string]*agentruns.Agents{}
 	err := sqldb.Each(ctx, db, selectSeveralAgents, []any{now, now + window.Microseconds()}, func(row sqldb.Row) error {
 		var host string
 		var until int64
 		var one agentRow
 		err := row.Scan(append([]any{&host, &until}, one.targets()...)...)
 		if all[host] == nil {
-			all[host] = &pki.Agents{Until: until}
+			all[host] = &agentruns.Agents{Until: until}
 		}
 		all[host].All = append(all[host].All, one.agent())
 		return err
 	})
-	out := make(map[string][]pki.AgentProcess, len(all))
+	out := make(map[string][]agentruns.Process, len(all))
 	for host, agents := range all {
 		out[host] = agents.Live(m.Now, window)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -26,7 +26,7 @@ type clone struct {
 func (c *clone) word(stopping bool) cellwire.HostReport {
 	return cellwire.HostReport{
 		Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n1"}}, Stopping: stopping, Turn: c.turn,
-		Process: &pki.AgentProcess{Token: c.token, Boot: "boot-" + c.token, Machine: "machine", Started: start},
+		Process: &agentruns.Process{Token: c.token, Boot: "boot-" + c.token, Machine: "machine", Started: start},
 	}
 }
 
@@ -209,7 +209,7 @@ func TestAgentsWithoutTokens(t *testing.T) {
 			t.Errorf("the report of an older agent: got %+v, %v, %v, want the service up", service, problems, err)
 		}
 	}
-	for _, bad := range []pki.AgentProcess{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"},
+	for _, bad := range []agentruns.Process{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"},
 		{Token: "a", Boot: "\x00"}, {Token: "a", Machine: "ä"}} {
 		r := a.word(false)
 		r.Process = &bad

@@ -3,7 +3,7 @@
 package cellwire
 
 import (
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -22,8 +22,8 @@ type HostReport struct {
 	Stopping bool `json:"stopping,omitempty"`
 	// Process is the agent's, and Turn that of the last answer that it got; 0: it got none. Cells
 	// without HostState.Turn refuse a report that has any.
-	Process *pki.AgentProcess `json:"process,omitempty"`
-	Turn    int64             `json:"turn,omitempty"`
+	Process *agentruns.Process `json:"process,omitempty"`
+	Turn    int64              `json:"turn,omitempty"`
 }
 
 // ReportedNode is a node of the agent's.

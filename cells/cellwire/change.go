@@ -5,7 +5,7 @@ package cellwire
 import (
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 )
 
 // DeleteKind is how a server is to be deleted.
@@ -119,8 +119,8 @@ type Service struct {
 	Contested []string `json:"contested,omitempty"`
 	// SeveralAgents says that several agents report as the host, and Agents which, where all
 	// services are listed.
-	SeveralAgents bool               `json:"twice,omitempty"`
-	Agents        []pki.AgentProcess `json:"agents,omitempty"`
+	SeveralAgents bool                `json:"twice,omitempty"`
+	Agents        []agentruns.Process `json:"agents,omitempty"`
 	// Turn is the number of the answer to a report, see HostState.
 	Turn int64 `json:"-"`
 	// UpdatedAt is the time of the last change of the service, heartbeats included.
@@ -155,7 +155,7 @@ type ComputeNode struct {
 	// Problem is why the compute API does not use the node, as it said so last.
 	Problem string `json:"problem,omitempty"`
 	// Agents are those that report as its host, where there are several.
-	Agents []pki.AgentProcess `json:"agents,omitempty"`
+	Agents []agentruns.Process `json:"agents,omitempty"`
 }
 
 // MappedRequest says that compute nodes are in the API database.

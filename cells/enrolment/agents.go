@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // comparing is the name under which all services of an API database compare the agents of hosts.
@@ -19,7 +19,7 @@ const comparing = "enrolment"
 func Window(life time.Duration) time.Duration { return life / 8 }
 
 // LiveAgents are the agents of an enrolment, if it is proven that there are several now.
-func LiveAgents(e apidb.Enrolment, now time.Time) []pki.AgentProcess {
+func LiveAgents(e apidb.Enrolment, now time.Time) []agentruns.Process {
 	return e.Agents.Live(now, Window(e.ExpiresAt.Sub(e.Issued)))
 }
 
@@ -31,7 +31,7 @@ var errSame = errors.New("nothing has changed")
 // nothing, and costs a read, and a write when an agent is new or not the only
 // one.
 func (x *exchange) compareAgents(h holder) {
-	p := pki.ReadProcessHeader(x.R.Header)
+	p := agentruns.ReadProcessHeader(x.R.Header)
 	if p == nil || x.comparisons.exceeded(h.limiterKey()) {
 		return
 	}
@@ -67,10 +67,10 @@ func (x *exchange) compareAgents(h holder) {
 		return
 	}
 	window := Window(e.ExpiresAt.Sub(e.Issued))
-	x.W.Header().Set(pki.HeaderProcess, e.Agents.Answer(comparing, e.Host, h.now, window))
+	x.W.Header().Set(agentruns.HeaderProcess, e.Agents.Answer(comparing, e.Host, h.now, window))
 	if found {
 		x.config.Logger.Warn().Str("host", e.Host).
-			Str("agents", pki.SeveralAgents(e.Host, e.Agents.Live(h.now, window))).
+			Str("agents", agentruns.SeveralAgents(e.Host, e.Agents.Live(h.now, window))).
 			Msg("Two machines have the identity of a host: both of their agents live. Stop the one on the copy. If " +
 				"no operator made a copy, evict the host: " +
 				"compute-agent cells manage evict-host.")

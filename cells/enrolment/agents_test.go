@@ -14,7 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -22,15 +22,15 @@ import (
 type machine struct {
 	w      *world
 	client enrolment.Client
-	said   *pki.ProcessSender
+	said   *agentruns.ProcessSender
 }
 
 // newMachine makes a machine with a certificate, whose agent has a token.
 func newMachine(w *world, token string, pair tls.Certificate) *machine {
 	w.t.Helper()
 	dir := w.t.TempDir()
-	m := &machine{w: w, said: &pki.ProcessSender{}}
-	m.said.Begin(pki.AgentProcess{Token: token, Boot: "boot-" + token, Started: w.now()}, "h1", "")
+	m := &machine{w: w, said: &agentruns.ProcessSender{}}
+	m.said.Begin(agentruns.Process{Token: token, Boot: "boot-" + token, Started: w.now()}, "h1", "")
 	m.client = enrolment.Client{URL: w.url, CAFile: filepath.Join(dir, "ca.pem"),
 		IdentityFile: filepath.Join(dir, "identity.pem"), Process: m.said}
 	must(w.t, os.WriteFile(m.client.CAFile, w.ca.PEM(), 0o600))
@@ -54,7 +54,7 @@ func (m *machine) confirms() (several string, err error) {
 }
 
 // live are the agents that the database has of host h1 now.
-func (w *world) live() []pki.AgentProcess {
+func (w *world) live() []agentruns.Process {
 	w.t.Helper()
 	return enrolment.LiveAgents(testproc.Try(w.store.Enrolment(w.t.Context(), "h1")).Or(w.t), w.now())
 }

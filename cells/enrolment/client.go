@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -119,7 +120,7 @@ type Client struct {
 	// the identity of the host. Both files are read for each request.
 	URL, CAFile, IdentityFile string
 	// Process says in each request which run of the agent asks; nil: nothing does.
-	Process *pki.ProcessSender
+	Process *agentruns.ProcessSender
 	// Tracing returns what makes a trace of each request. None if it is nil, or returns nil.
 	Tracing func() *tracing.Tracing
 }
@@ -163,7 +164,7 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 
 // post sends one request on a connection of its own: there are hours between them.
 func post(
-	ctx context.Context, trust *tls.Config, process *pki.ProcessSender, spans *tracing.Tracing, base,
+	ctx context.Context, trust *tls.Config, process *agentruns.ProcessSender, spans *tracing.Tracing, base,
 	path string, body, answer any,
 ) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTime)

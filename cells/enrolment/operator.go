@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -61,7 +62,7 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 		e.KeyDigest, e.NextKeyDigest, e.Serial, e.Reason = "", "", "", ""
 		e.EnrolledAt, e.EnrolledFrom, e.Issued, e.ExpiresAt, e.EvictedAt = time.Time{},
 			"", time.Time{}, time.Time{}, time.Time{}
-		e.RenewedFrom, e.Conflict, e.Agents = "", nil, pki.Agents{}
+		e.RenewedFrom, e.Conflict, e.Agents = "", nil, agentruns.Agents{}
 		e.Nodes = ownNames(e.Host, e.Nodes)
 		addNodes(e, i.Nodes)
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -55,10 +55,10 @@ type Enrolment struct {
 	Renewed  string       `json:"renewed_from,omitempty"`
 	Conflict *KeyConflict `json:"refused_key,omitempty"`
 	// Agents are those that renew its certificate, if several do.
-	Agents  []pki.AgentProcess `json:"agents,omitempty"`
-	Denied  time.Time          `json:"denied_before,omitzero"`
-	Evicted time.Time          `json:"evicted,omitzero"`
-	Reason  string             `json:"reason,omitempty"`
+	Agents  []agentruns.Process `json:"agents,omitempty"`
+	Denied  time.Time           `json:"denied_before,omitzero"`
+	Evicted time.Time           `json:"evicted,omitzero"`
+	Reason  string              `json:"reason,omitempty"`
 }
 
 // KeyConflict is the use of a key that is not the host's any more.
@@ -175,7 +175,7 @@ func (d *Deployment) addProblems(ctx context.Context, list *HostList, known []ap
 				add(n.Host, n.Problem)
 			}
 			if len(n.Agents) > 1 {
-				add(n.Host, pki.SeveralAgents(n.Host, n.Agents))
+				add(n.Host, agentruns.SeveralAgents(n.Host, n.Agents))
 			}
 			for _, claim := range n.Claims {
 				add(claim.Host, "host "+n.Host+" has it")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/operator"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -19,10 +19,10 @@ import (
 func TestEnrolmentsShowTwoHolders(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	agents := pki.Agents{Turn: 2, Until: now.Add(time.Hour).UnixMicro()}
+	agents := agentruns.Agents{Turn: 2, Until: now.Add(time.Hour).UnixMicro()}
 	for _, address := range []string{"192.0.2.8", "192.0.2.17"} {
-		agents.All = append(agents.All, pki.HostAgent{
-			AgentProcess: pki.AgentProcess{Token: address, Address: address}, First: 1, Shown: 2, Seen: now.UnixMicro(),
+		agents.All = append(agents.All, agentruns.HostAgent{
+			Process: agentruns.Process{Token: address, Address: address}, First: 1, Shown: 2, Seen: now.UnixMicro(),
 		})
 	}
 	hosts := operator.Enrolments([]apidb.Enrolment{

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -71,7 +71,7 @@ func TestStartingAgent(t *testing.T) {
 	}
 	begun := func(f func(s *scene)) {
 		inScene(t, func(s *scene) {
-			s.process, s.cell.turn, s.away, s.mute = pki.AgentProcess{Token: "a"}, 7, true, true
+			s.process, s.cell.turn, s.away, s.mute = agentruns.Process{Token: "a"}, 7, true, true
 			s.start()
 			s.pass(30 * time.Second)
 			if of := starting(s); len(of) < 2 || slices.Contains(of, false) {
@@ -107,7 +107,7 @@ func TestStartingAgent(t *testing.T) {
 		}
 	})
 	inScene(t, func(s *scene) {
-		s.process, s.cell.turn, s.away = pki.AgentProcess{Token: "a"}, 7, true
+		s.process, s.cell.turn, s.away = agentruns.Process{Token: "a"}, 7, true
 		s.start()
 		s.pass(30 * time.Second)
 		if of := starting(s); len(of) < 2 || slices.Contains(of, true) {
@@ -115,7 +115,7 @@ func TestStartingAgent(t *testing.T) {
 		}
 	})
 	inScene(t, func(s *scene) {
-		s.process, s.cell.turn, s.mute = pki.AgentProcess{Token: "a"}, 7, true
+		s.process, s.cell.turn, s.mute = agentruns.Process{Token: "a"}, 7, true
 		s.start()
 		s.pass(2500 * time.Millisecond)
 		s.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -90,7 +90,7 @@ func (c *fakeCell) report(ctx context.Context, r cellwire.HostReport) (cellwire.
 func TestReportsHaveTheLastTurn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
-		s.process, s.cell.turn = pki.AgentProcess{Token: "a"}, 7
+		s.process, s.cell.turn = agentruns.Process{Token: "a"}, 7
 		s.start()
 		s.pass(15 * time.Second)
 		beats := s.cell.heartbeats()
@@ -119,7 +119,7 @@ func TestReportsHaveTheLastTurn(t *testing.T) {
 func TestOlderCellGetsNoProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
-		s.process, s.cell.turn, s.cell.old = pki.AgentProcess{Token: "a"}, 7, true
+		s.process, s.cell.turn, s.cell.old = agentruns.Process{Token: "a"}, 7, true
 		s.abilities = []string{plugins.AbilityConsoleLog}
 		check := func(when string, process, abilities bool, refused int) {
 			t.Helper()

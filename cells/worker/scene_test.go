@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/worker"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -36,7 +36,7 @@ type scene struct {
 	away      bool   // the node is
 	held      string // the node is, for that reason
 	abilities []string
-	process   pki.AgentProcess
+	process   agentruns.Process
 	// hypervisor is what the driver says of its node, address what is configured.
 	hypervisor *plugins.Hypervisor
 	address    string

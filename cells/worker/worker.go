@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
-	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -71,7 +71,7 @@ type Config struct {
 	Version string
 	// Process is this run of the agent. Without a token the cell cannot tell whether another agent
 	// reports as the host.
-	Process     pki.AgentProcess
+	Process     agentruns.Process
 	Cell        Cell
 	Guests      Guests
 	Allocations Allocations

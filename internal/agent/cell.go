@@ -18,9 +18,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -68,8 +68,8 @@ const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // process identifies this run of the agent. Boot and machine are informational, and stay empty if
 // they cannot be read.
-func process() pki.AgentProcess {
-	p := pki.AgentProcess{Token: uuid.NewString(), Started: time.Now()}
+func process() agentruns.Process {
+	p := agentruns.Process{Token: uuid.NewString(), Started: time.Now()}
 	if boot, err := os.ReadFile(bootIDFile); err == nil {
 		p.Boot = strings.TrimSpace(string(boot))
 	}
@@ -81,8 +81,8 @@ func process() pki.AgentProcess {
 // identity of this host is found: own to the cell, with each heartbeat, and to the others with each
 // request from begin on.
 type thisRun struct {
-	own                  pki.AgentProcess
-	placement, enrolment pki.ProcessSender
+	own                  agentruns.Process
+	placement, enrolment agentruns.ProcessSender
 }
 
 // begin says that this is the only agent of the state directory.

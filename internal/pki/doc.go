@@ -12,7 +12,4 @@
 // urn:compute-agent:cell:NAME for its cell. A certificate of another CA,
 // without such a URI, is known by its names only: those of the compute API are configured, and all
 // others are hosts.
-//
-// A name or a certificate does not say which process has it: [Agents] are the runs of agents that
-// report as one host, each by its [ProcessHeader], and find two machines with one identity.
 package pki

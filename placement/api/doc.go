@@ -57,7 +57,7 @@
 //   - Without its database a server answers reads from memory for a while, if it is configured to
 //     (placement.Config.StaleReads). Such answers have the header Placement-Stale-Seconds.
 //   - A request with the header Compute-Agent-Process, of an agent, is answered with that header:
-//     whether another agent reports as the same host (pki.AgentWatch).
+//     whether another agent reports as the same host (agentruns.Watch).
 //   - GET /allocation_candidates gives 100,000 candidates or 128 MiB at most, of a search that ends
 //     after some seconds of work; each answer that is cut short by it is logged.
 //

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -23,19 +23,19 @@ type agentOf struct {
 	t       *testing.T
 	h       http.Handler
 	headers []string // its credential
-	sender  pki.ProcessSender
+	sender  agentruns.ProcessSender
 }
 
 func newAgentOf(t *testing.T, h http.Handler, token, identity string, headers ...string) *agentOf {
 	a := &agentOf{t: t, h: h, headers: headers}
-	a.sender.Begin(pki.AgentProcess{Token: token, Boot: "boot-" + token, Started: clock}, "h1", identity)
+	a.sender.Begin(agentruns.Process{Token: token, Boot: "boot-" + token, Started: clock}, "h1", identity)
 	return a
 }
 
 // RoundTrip sends a call with the header of the agent.
 func (a *agentOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	c := call{method: r.Method, path: r.URL.RequestURI(), version: "1.37",
-		headers: append([]string{pki.HeaderProcess + ": " + r.Header.Get(pki.HeaderProcess)}, a.headers...)}
+		headers: append([]string{agentruns.HeaderProcess + ": " + r.Header.Get(agentruns.HeaderProcess)}, a.headers...)}
 	if r.Method == http.MethodPut {
 		c.body = `{"resource_provider_generation":9,"traits":[]}` // never the generation
 	}
@@ -159,9 +159,9 @@ func TestOneAgentInPlacement(t *testing.T) {
 	for _, header := range []string{"", "token=", "%zz", url.Values{"token": {"x"}}.Encode()} {
 		c := call{method: "GET", path: "/resource_providers?name=h1", status: 200}.as("h1")
 		if header != "" {
-			c.headers = append(c.headers, pki.HeaderProcess+": "+header)
+			c.headers = append(c.headers, agentruns.HeaderProcess+": "+header)
 		}
-		if w := c.do(t, h); w.Header()[pki.HeaderProcess] != nil {
+		if w := c.do(t, h); w.Header()[agentruns.HeaderProcess] != nil {
 			t.Errorf("the header %q of an agent is answered with %v, want no such header", header, w.Header())
 		}
 	}

@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"placement/store":         {"placement/ledger"},
 	"placement/api":           {"placement/candidates", "placement/ledger", "placement/wire", "providertree"},
 	// It knows the state and the request, and not how calls are answered.
-	"placement/api/hostpolicy": {"placement/ledger", "placement/wire", "providertree"},
+	"placement/api/hostpolicy": {"internal/agentruns", "placement/ledger", "placement/wire", "providertree"},
 	"placement":                {"internal/keystone"},
 	"systemd":                  {},
 	"internal/config":          {"placement/wire", "providertree", "systemd"},
@@ -71,7 +71,8 @@ var mayImport = map[string][]string{
 		"providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/identity",
 		"resourcetracker/journal", "resourcetracker/ownership", "resourcetracker/providerconfig",
 		"resourcetracker/reshape"},
-	"internal/agent/access": {"cells/cellclient", "cells/cellwire", "internal/config", "internal/keystone",
+	"internal/agent/access": {"cells/cellclient", "cells/cellwire", "internal/agentruns", "internal/config",
+		"internal/keystone",
 		"placement/placementclient", "placement/wire", "plugins", "reportclient"},
 	"internal/agent/statedir": {"plugins", "providertree", "resourcetracker",
 		"resourcetracker/identity", "resourcetracker/journal", "resourcetracker/ownership"},
@@ -81,7 +82,7 @@ var mayImport = map[string][]string{
 		"providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/reshape"},
 	"cmd/compute-agent/internal/render": {"cells/apidb", "cells/enrolment", "cells/operator",
 		"cells/scheduler/cloudaudit",
-		"internal/agent/commands", "internal/agent/control", "internal/agent/statedir",
+		"internal/agent/commands", "internal/agent/control", "internal/agentruns", "internal/agent/statedir",
 		"internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/launch",
 		"internal/pluginhost/trial", "placement", "placement/candidates",
 		"placement/store", "placement/wire", "providertree", "reportclient", "resourcetracker",
@@ -92,6 +93,7 @@ var mayImport = map[string][]string{
 		"resourcetracker/providerconfig", "resourcetracker/reshape", "systemd"},
 	"internal/health": {"cells/worker", "internal/agent/statedir", "internal/pluginhost", "resourcetracker"},
 	// What every layer may use (commons) stands on next to nothing.
+	"internal/agentruns":        {},
 	"internal/auditlog":         {"systemd"},
 	"internal/extraspecs":       {"providertree"},
 	"internal/files":            {},
@@ -136,10 +138,10 @@ var mayImport = map[string][]string{
 	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler,
 	// the compute API, and the agent's worker. Only package cells chooses databases.
 	"cells":             {"placement/placementclient"},
-	"cells/cellwire":    {"plugins"},
-	"cells/apidb":       {"cells/cellwire"},
+	"cells/cellwire":    {"internal/agentruns", "plugins"},
+	"cells/apidb":       {"cells/cellwire", "internal/agentruns"},
 	"cells/serverstate": {"cells/cellwire", "plugins"},
-	"cells/celldb":      {"cells/cellwire", "cells/serverstate", "plugins"},
+	"cells/celldb":      {"cells/cellwire", "cells/serverstate", "internal/agentruns", "plugins"},
 	"cells/cell":        {"cells/celldb", "cells/cellwire", "cells/serverstate"},
 	"cells/cellclient":  {"cells/cellwire"},
 	"cells/gather":      {"cells/apidb", "cells/cellclient", "cells/cellwire"},
@@ -168,16 +170,16 @@ var mayImport = map[string][]string{
 		"cells/scheduler/cellmappings", "cells/scheduler/quota", "cells/scheduler/resourcerequest"},
 	"cells/compute": {"cells/apidb", "cells/cellwire", "cells/gather", "cells/scheduler/quota"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
-	"cells/enrolment": {"cells/apidb"},
+	"cells/enrolment": {"cells/apidb", "internal/agentruns"},
 	// The commands of an operator, which are no part of the compute API.
 	"cells/operator": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/enrolment", "cells/gather",
 		"cells/scheduler/cellmappings", "cells/scheduler/cloudaudit",
 		"cells/scheduler/placementcalls",
-		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire",
-		"providertree", "reportclient",
+		"internal/agent/access", "internal/agentruns", "internal/config", "placement/placementclient",
+		"placement/wire", "providertree", "reportclient",
 		"resourcetracker/identity"},
-	"cells/worker": {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
+	"cells/worker": {"cells/cellclient", "cells/cellwire", "internal/agentruns", "plugins", "providertree"},
 }
 
 // commons are small internal packages that every layer may use.

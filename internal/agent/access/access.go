@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -98,7 +99,7 @@ type RequestObserver = func(ctx context.Context, req *http.Request, route string
 // reshapes in a journal and says which run of the agent it is of; nil: none. It makes no requests.
 func NewReportClient(
 	cfg *config.Config, reshapes reportclient.ReshapeLog,
-	observe RequestObserver, process *pki.ProcessSender, log zerolog.Logger,
+	observe RequestObserver, process *agentruns.ProcessSender, log zerolog.Logger,
 ) (*reportclient.Client, error) {
 	a, err := New(cfg.PlacementClient, nil, log)
 	if err != nil {

@@ -5,8 +5,8 @@ package hostpolicy
 import (
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // agentWindow is how long after its last request an agent still counts as one of two. An agent
@@ -17,7 +17,7 @@ const agentWindow = 20 * time.Minute
 // another one reports as the same host. Users who write any tree, which writesAny reports, say
 // themselves whose agent they are. It refuses nothing.
 func (p *Policy) CompareAgents(x *osapi.Exchange, writesAny func() bool) {
-	process := pki.ReadProcessHeader(x.R.Header)
+	process := agentruns.ReadProcessHeader(x.R.Header)
 	if process == nil {
 		return
 	}
@@ -30,10 +30,10 @@ func (p *Policy) CompareAgents(x *osapi.Exchange, writesAny func() bool) {
 	}
 	answer, found := p.agents.Add(key, host, osapi.ClientAddress(x.R), process)
 	if answer != "" {
-		x.W.Header()[pki.HeaderProcess] = []string{answer}
+		x.W.Header()[agentruns.HeaderProcess] = []string{answer}
 	}
 	if found != nil && p.bounds.logged.Allow("agents of "+key) {
-		p.deps.Logger.Warn().Str("host", shortened(host)).Str("agents", pki.SeveralAgents(host, found)).
+		p.deps.Logger.Warn().Str("host", shortened(host)).Str("agents", agentruns.SeveralAgents(host, found)).
 			Msg("Two machines have the identity of a host: both of their agents live. Stop the one on the copy. " +
 				"Logged at most once a minute per host.")
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // Action is an action of hosts that the policy of the server decides on, by its name in policy
@@ -80,7 +80,7 @@ type Policy struct {
 	deps    Deps
 	bounds  bounds
 	nodes   reservedNodes
-	agents  *pki.AgentWatch
+	agents  *agentruns.Watch
 	renamed classGroups // by an operator
 }
 
@@ -90,7 +90,7 @@ func New(deps Deps) *Policy {
 		deps:    deps,
 		bounds:  newBounds(deps.Now),
 		nodes:   reservedNodes{now: deps.Now, nodes: map[string]reservation{}},
-		agents:  pki.NewAgentWatch(agentWindow, deps.Now),
+		agents:  agentruns.NewWatch(agentWindow, deps.Now),
 		renamed: newClassGroups(deps.ClassRenames),
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -101,7 +102,7 @@ func writeEnrolments(b *strings.Builder, hosts []operator.Host) {
 			continue
 		}
 		if e.Agents != nil {
-			fmt.Fprintf(b, "%s  %s\n", title, pki.SeveralAgents(h.Host, e.Agents))
+			fmt.Fprintf(b, "%s  %s\n", title, agentruns.SeveralAgents(h.Host, e.Agents))
 			title = ""
 		}
 		if e.Conflict == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/pki"
+	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -71,12 +71,12 @@ func TestListHostsShowsTwoHolders(t *testing.T) {
 }
 
 // twoAgents are those of a host that were both seen just now.
-func twoAgents(started time.Time) pki.Agents {
+func twoAgents(started time.Time) agentruns.Agents {
 	now := time.Now()
-	agents := pki.Agents{Turn: 2, Until: now.Add(time.Hour).UnixMicro()}
+	agents := agentruns.Agents{Turn: 2, Until: now.Add(time.Hour).UnixMicro()}
 	for i, address := range []string{"192.0.2.8", "192.0.2.17"} {
-		agents.All = append(agents.All, pki.HostAgent{
-			AgentProcess: pki.AgentProcess{Token: address, Boot: fmt.Sprint("b", i+1), Machine: "m", Started: started,
+		agents.All = append(agents.All, agentruns.HostAgent{
+			Process: agentruns.Process{Token: address, Boot: fmt.Sprint("b", i+1), Machine: "m", Started: started,
 				Address: address}, First: 1, Shown: 2, Seen: now.UnixMicro(),
 		})
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pki
+package agentruns
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ type network struct {
 	agents    Agents
 	alive     map[string]int64 // the last turn that each was answered
 	started   int
-	flying    []AgentReport // sent, and not arrived
+	flying    []Report // sent, and not arrived
 }
 
 func newNetwork() *network {
@@ -41,7 +41,7 @@ func (n *network) start() string {
 
 func (n *network) send(token string, stopping bool) {
 	n.flying = append(n.flying,
-		AgentReport{Process: &AgentProcess{Token: token}, Turn: n.alive[token], Stopping: stopping})
+		Report{Process: &Process{Token: token}, Turn: n.alive[token], Stopping: stopping})
 }
 
 // arrive has one of the reports reach the server, and its answer the agent, if that lives and the
@@ -147,7 +147,7 @@ func TestAgentProcessForPeople(t *testing.T) {
 		"@": "one that started at 2026-11-23T12:00:00Z and reports over a unix socket (boot id b, " +
 			"machine unknown)",
 	} {
-		got := AgentProcess{Boot: "b", Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC),
+		got := Process{Boot: "b", Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC),
 			Address: address}.String()
 		testproc.Equal(t, got, want, "%q: %s", address)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pki
+package agentruns
 
 import (
 	"cmp"
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// AgentProcess is one run of an agent. Two tokens are two runs, on one machine or on two.
-type AgentProcess struct {
+// Process is one run of an agent. Two tokens are two runs, on one machine or on two.
+type Process struct {
 	Token string `json:"token"` // 1 to 64 printable characters of ASCII
 	// Boot is the kernel's boot id, Machine a hash of the machine's id; "": it is not known. A
 	// cloned disk has the same machine id, and another boot id.
@@ -24,7 +24,7 @@ type AgentProcess struct {
 }
 
 // String is for people.
-func (p AgentProcess) String() string {
+func (p Process) String() string {
 	text := fmt.Sprintf("one that started at %s", p.Started.UTC().Format(time.RFC3339))
 	switch {
 	case strings.HasPrefix(p.Address, "@"): // as net/http has a socket without a name
@@ -36,7 +36,7 @@ func (p AgentProcess) String() string {
 }
 
 // Check returns an error for what no agent says of itself.
-func (p AgentProcess) Check() error {
+func (p Process) Check() error {
 	for _, c := range []struct{ what, text string }{{"token", p.Token}, {"boot id", p.Boot}, {"machine", p.Machine}} {
 		if len(c.text) > 64 || strings.ContainsFunc(c.text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 			return fmt.Errorf("the %s of the agent has more than 64 characters, or others than printable ones of ASCII",
@@ -50,7 +50,7 @@ func (p AgentProcess) Check() error {
 }
 
 // SeveralAgents says that several agents report as a host, for people.
-func SeveralAgents(host string, agents []AgentProcess) string {
+func SeveralAgents(host string, agents []Process) string {
 	texts := make([]string, 0, len(agents))
 	for _, a := range agents {
 		texts = append(texts, a.String())
@@ -91,7 +91,7 @@ type Agents struct {
 
 // HostAgent is one process that reports as a host. Times are in microseconds.
 type HostAgent struct {
-	AgentProcess
+	Process
 	First int64 `json:"first"` // the turn at which it came
 	Shown int64 `json:"shown"` // the latest turn that it was answered, as far as that matters
 	Seen  int64 `json:"seen"`  // when it reported last; of the one that was seen last, the server may know it
@@ -101,11 +101,11 @@ type HostAgent struct {
 	Dirty bool `json:"-"`
 }
 
-// AgentReport is what one request of an agent says.
-type AgentReport struct {
+// Report is what one request of an agent says.
+type Report struct {
 	// Process is nil for an agent that is older than tokens. Turn is that of the last answer that
 	// it got; 0: it got none.
-	Process *AgentProcess
+	Process *Process
 	Turn    int64
 	// Stopping says that it is the agent's last one.
 	Stopping bool
@@ -126,7 +126,7 @@ func (ag *Agents) Index(token string) int {
 // Add records a report. window is how long after its last report an agent still counts as one of
 // two. stops says whether the host stops: not if the agent that stops is one of several, or was
 // followed by another one.
-func (ag *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops bool) {
+func (ag *Agents) Add(r Report, at time.Time, window time.Duration) (stops bool) {
 	if r.Process == nil {
 		return r.Stopping
 	}
@@ -150,7 +150,7 @@ func (ag *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops 
 		process := *r.Process
 		process.Address = r.Address
 		ag.All, ag.Changed = append(ag.All,
-			HostAgent{AgentProcess: process, First: ag.Turn, Seen: now, Fresh: true}), true
+			HostAgent{Process: process, First: ag.Turn, Seen: now, Fresh: true}), true
 	} else {
 		one := &ag.All[i]
 		shown := max(one.Shown, min(r.Turn, ag.Turn))
@@ -230,14 +230,14 @@ func HasSeveral(until int64, at time.Time, window time.Duration) bool {
 
 // Live returns the agents of which it is proven that others live beside them, without those that
 // ended before.
-func (ag *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
+func (ag *Agents) Live(at time.Time, window time.Duration) (live []Process) {
 	if !HasSeveral(ag.Until, at, window) {
 		return nil
 	}
 	for i, a := range ag.All {
 		for j, b := range ag.All {
 			if i != j && provenNow(a, b, at.UnixMicro(), window.Microseconds()) {
-				live = append(live, a.AgentProcess)
+				live = append(live, a.Process)
 				break
 			}
 		}

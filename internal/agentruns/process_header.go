@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pki
+package agentruns
 
 import (
-	"crypto/rand"
 	"maps"
 	"math"
 	"net/http"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
 // HeaderProcess is the header by which an agent says with its requests which run of it sends them,
@@ -31,7 +32,7 @@ const (
 
 // ProcessHeader is what a request says.
 type ProcessHeader struct {
-	Process AgentProcess
+	Process Process
 	// Host is the name that the agent has, and Identity the uuid of its state directory. Who trusts
 	// the credential knows better.
 	Host, Identity string
@@ -52,10 +53,10 @@ func ReadProcessHeader(h http.Header) *ProcessHeader {
 	}
 	started, err := time.Parse(time.RFC3339, v.Get("started"))
 	p := &ProcessHeader{
-		Process: AgentProcess{Token: v.Get("token"), Boot: v.Get("boot"), Machine: v.Get("machine"), Started: started},
+		Process: Process{Token: v.Get("token"), Boot: v.Get("boot"), Machine: v.Get("machine"), Started: started},
 		Host:    v.Get("host"), Identity: v.Get("identity"), turns: v["turn"],
 	}
-	if err != nil || p.Process.Check() != nil || len(p.Identity) > 64 || p.Host != "" && CheckName(p.Host) != nil {
+	if err != nil || p.Process.Check() != nil || len(p.Identity) > 64 || p.Host != "" && pki.CheckName(p.Host) != nil {
 		return nil
 	}
 	return p
@@ -63,8 +64,8 @@ func ReadProcessHeader(h http.Header) *ProcessHeader {
 
 // Report is the request as a server of a name takes it. Turns of other servers, and of the same one
 // before it forgot the agents, say nothing.
-func (p *ProcessHeader) Report(server, address string) AgentReport {
-	r := AgentReport{Process: &p.Process, Address: address}
+func (p *ProcessHeader) Report(server, address string) Report {
+	r := Report{Process: &p.Process, Address: address}
 	for _, text := range p.turns {
 		if of, number, ok := strings.Cut(text, "."); ok && of == server {
 			if turn, err := strconv.ParseInt(number, 10, 64); err == nil {
@@ -103,7 +104,7 @@ type processAnswer struct {
 
 // Begin has the header sent, by the run of an agent that is the only one of its state directory:
 // commands beside it are no second agent. identity is the uuid of that directory.
-func (s *ProcessSender) Begin(p AgentProcess, host, identity string) {
+func (s *ProcessSender) Begin(p Process, host, identity string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.says = url.Values{"token": {p.Token}, "started": {p.Started.UTC().Format(time.RFC3339)}}
@@ -197,82 +198,4 @@ func (t *processTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // CloseIdleConnections closes the connections that are not in use.
 func (t *processTransport) CloseIdleConnections() {
 	(&http.Client{Transport: t.next}).CloseIdleConnections()
-}
-
-// AgentWatch keeps in memory which agents report as each host. It forgets them when it is full and
-// they were not seen for a window, and with its process. It is safe for concurrent use.
-type AgentWatch struct {
-	server string
-	window time.Duration
-	now    func() time.Time
-
-	mu    sync.Mutex
-	hosts map[string]*Agents
-	swept time.Time
-}
-
-// maxWatched bounds the hosts of an AgentWatch.
-const maxWatched = 20_000
-
-// NewAgentWatch makes an AgentWatch for agents that report more often than once in a window. now is
-// the clock.
-func NewAgentWatch(window time.Duration, now func() time.Time) *AgentWatch {
-	return &AgentWatch{server: rand.Text()[:8], window: window, now: now, hosts: map[string]*Agents{}}
-}
-
-// Add records a request of the host of a key, and returns the header of its answer; "" if there are
-// too many hosts. found are the agents of the host, if this request has proven that they are
-// several.
-func (w *AgentWatch) Add(key, host, address string, p *ProcessHeader) (answer string, found []AgentProcess) {
-	now := w.now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	agents := w.hosts[key]
-	if agents == nil {
-		if agents = w.newHost(key, now); agents == nil {
-			return "", nil
-		}
-	}
-	was := HasSeveral(agents.Until, now, w.window)
-	agents.Add(p.Report(w.server, address), now, w.window)
-	agents.Changed, agents.Gone = false, nil
-	if !was {
-		found = agents.Live(now, w.window)
-	}
-	return agents.Answer(w.server, host, now, w.window), found
-}
-
-// newHost is the entry of a new host; nil if there are too many.
-func (w *AgentWatch) newHost(key string, now time.Time) *Agents {
-	if len(w.hosts) >= maxWatched {
-		if now.Sub(w.swept).Abs() < w.window/16 {
-			return nil
-		}
-		w.swept = now
-		for key, one := range w.hosts {
-			if latest := one.latest(); latest < 0 ||
-				!closeTo(now.UnixMicro(), one.All[latest].Seen, w.window.Microseconds()) {
-				delete(w.hosts, key)
-			}
-		}
-		if len(w.hosts) >= maxWatched {
-			return nil
-		}
-	}
-	agents := &Agents{}
-	w.hosts[key] = agents
-	return agents
-}
-
-// Several is how many hosts have several agents now.
-func (w *AgentWatch) Several() (n int) {
-	now := w.now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, one := range w.hosts {
-		if HasSeveral(one.Until, now, w.window) {
-			n++
-		}
-	}
-	return n
 }

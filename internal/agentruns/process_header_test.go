@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pki
+package agentruns
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// watching is a server with an AgentWatch.
-type watching struct{ w *AgentWatch }
+// watching is a server with a Watch.
+type watching struct{ w *Watch }
 
 func (w watching) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := http.Header{}
@@ -33,7 +33,7 @@ type asking struct {
 
 func newAsking(t *testing.T, token string) *asking {
 	a := &asking{t: t}
-	a.sender.Begin(AgentProcess{Token: token, Boot: "boot-" + token, Machine: "m", Started: time.Now()}, "h1", "id1")
+	a.sender.Begin(Process{Token: token, Boot: "boot-" + token, Machine: "m", Started: time.Now()}, "h1", "id1")
 	return a
 }
 
@@ -54,7 +54,7 @@ func (a *asking) ask(server http.RoundTripper) string {
 func TestTwoAgentsAskOneServer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		w := NewAgentWatch(20*time.Minute, time.Now)
+		w := NewWatch(20*time.Minute, time.Now)
 		server := watching{w}
 		before, a, b := newAsking(t, "before"), newAsking(t, "a"), newAsking(t, "b")
 		before.ask(server) // it is restarted
@@ -84,7 +84,7 @@ func TestTwoAgentsAskOneServer(t *testing.T) {
 func TestRestartsAreNotTwo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		servers := []watching{{NewAgentWatch(20*time.Minute, time.Now)}, {NewAgentWatch(20*time.Minute, time.Now)}}
+		servers := []watching{{NewWatch(20*time.Minute, time.Now)}, {NewWatch(20*time.Minute, time.Now)}}
 		for n := range 20 {
 			a := newAsking(t, fmt.Sprint("a", n))
 			for i := range n % 5 {
@@ -92,11 +92,11 @@ func TestRestartsAreNotTwo(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			if n%7 == 6 {
-				servers[n%2] = watching{NewAgentWatch(20*time.Minute, time.Now)}
+				servers[n%2] = watching{NewWatch(20*time.Minute, time.Now)}
 			}
 		}
 		// Turns of one server say nothing to another one, whatever its clock says.
-		ahead := watching{NewAgentWatch(20*time.Minute, func() time.Time { return time.Now().Add(time.Hour) })}
+		ahead := watching{NewWatch(20*time.Minute, func() time.Time { return time.Now().Add(time.Hour) })}
 		a, b := newAsking(t, "old"), newAsking(t, "new")
 		a.ask(ahead)
 		a.ask(servers[0])
@@ -111,7 +111,7 @@ func TestRestartsAreNotTwo(t *testing.T) {
 func TestServersBehindOneAddress(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		servers := []watching{{NewAgentWatch(20*time.Minute, time.Now)}, {NewAgentWatch(20*time.Minute, time.Now)}}
+		servers := []watching{{NewWatch(20*time.Minute, time.Now)}, {NewWatch(20*time.Minute, time.Now)}}
 		a, b := newAsking(t, "a"), newAsking(t, "b")
 		for i := range 6 {
 			a.ask(servers[i%2])
@@ -171,8 +171,8 @@ func (rt roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return 
 func TestAgentWatchIsBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	w := NewAgentWatch(20*time.Minute, func() time.Time { return at })
-	p := &ProcessHeader{Process: AgentProcess{Token: "t"}}
+	w := NewWatch(20*time.Minute, func() time.Time { return at })
+	p := &ProcessHeader{Process: Process{Token: "t"}}
 	for i := range maxWatched + 100 {
 		answer, _ := w.Add(fmt.Sprint("host ", i), "h", "", p)
 		if (answer == "") != (i >= maxWatched) {
