@@ -67,7 +67,8 @@ func (s *server) warnings() []*driverv1.Warning {
 	return out
 }
 
-// shorten truncates a text to most characters.
+// shorten truncates a text to most characters, "..." included. It is a copy of this module, which
+// imports nothing of the agent; the bounds of the agent's textutil are in bytes.
 func shorten(s string, most int) string {
 	if len(s) <= most {
 		return s

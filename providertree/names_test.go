@@ -63,6 +63,8 @@ func TestViolationsNameTheirProvider(t *testing.T) {
 		{"", "x\n", `resource provider "" (x\n): `},
 		{name, uuid, `resource provider "` + name + `" (` + uuid + `): `},
 		{name + "x", uuid + "x", `resource provider "` + name + `..." (` + uuid + `...): `},
+		{"n" + strings.Repeat("é", 40), "u" + strings.Repeat("é", 32), // the bound is in the middle of an é
+			`resource provider "n` + strings.Repeat("é", 39) + `..." (u` + strings.Repeat("é", 31) + `...): `},
 	} {
 		if got := (providertree.Violation{Name: c.name, UUID: c.uuid}).Error(); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -110,10 +110,6 @@ func (v Violations) In(fields ...string) Violations {
 
 // quoted makes a uuid, which may be anything, printable.
 func quoted(s string) string {
-	const most = 64
-	if len(s) > most {
-		s = s[:most] + "..."
-	}
-	q := strconv.Quote(s)
+	q := strconv.Quote(truncate(s, 64))
 	return q[1 : len(q)-1]
 }

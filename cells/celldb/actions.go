@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/serverstate"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -111,7 +112,7 @@ func storableOr(text string) string {
 	if !serverstate.Storable(text) {
 		return ""
 	}
-	return serverstate.Truncate(text, serverstate.MaxName)
+	return textutil.Truncate(text, serverstate.MaxName)
 }
 
 // finishActions writes that the actions of servers that are under way succeeded.

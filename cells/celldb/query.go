@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/serverstate"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -137,7 +138,7 @@ func checkQuery(q cellwire.ServerQuery) error {
 	}
 	for _, v := range q.After {
 		if text, ok := v.(string); ok && !serverstate.Storable(text) {
-			return serverstate.Invalid("after has the text %q, which no server has", serverstate.Truncate(text, 64))
+			return serverstate.Invalid("after has the text %q, which no server has", textutil.Truncate(text, 64))
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/serverstate"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -108,7 +109,7 @@ func (d *DB) mayRename(
 	busy, err := d.busyOn(ctx, tx, r.From)
 	if err == nil && len(busy) > 0 {
 		err = inUse("host %s has begun what is not finished (%d): %s",
-			r.From, len(busy), serverstate.Truncate(strings.Join(busy, ", "), maxBusy))
+			r.From, len(busy), textutil.Truncate(strings.Join(busy, ", "), maxBusy))
 	}
 	return err
 }

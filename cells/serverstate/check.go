@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -25,7 +26,7 @@ var powerStates = []plugins.PowerState{plugins.PowerNoState, plugins.PowerRunnin
 // CheckUUID refuses what is not a uuid in its canonical form: 36 characters, lower case.
 func CheckUUID(s string) error {
 	if len(s) != 36 || strings.ToLower(s) != s || uuid.Validate(s) != nil {
-		return Invalid("%q is not a uuid in its canonical form", Truncate(s, 64))
+		return Invalid("%q is not a uuid in its canonical form", textutil.Truncate(s, 64))
 	}
 	return nil
 }
@@ -51,7 +52,7 @@ func CheckName(what, name string) error {
 	if name == "" || len(name) > MaxName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
 		return Invalid("%q is no name of a %s: it has 1 to %d bytes, in UTF-8, none of them a control "+
-			"character or a slash", Truncate(name, 64), what, MaxName)
+			"character or a slash", textutil.Truncate(name, 64), what, MaxName)
 	}
 	return nil
 }
@@ -94,7 +95,7 @@ func CheckInsert(s cellwire.Server) error {
 		return nil
 	}
 	return Invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q",
-		s.UUID, Truncate(s.VMState, 64), Truncate(s.TaskState, 64), Truncate(s.Host, 64))
+		s.UUID, textutil.Truncate(s.VMState, 64), textutil.Truncate(s.TaskState, 64), textutil.Truncate(s.Host, 64))
 }
 
 // checkTexts refuses a server with a text that the columns of some engine do not take.

@@ -2,7 +2,10 @@
 
 package serverstate
 
-import "github.com/compute-agent/compute-agent/cells/cellwire"
+import (
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+)
 
 // maxActionDetails bounds the details of an action that failed, in bytes.
 const maxActionDetails = 4096
@@ -39,5 +42,5 @@ func ActionDetails(f *cellwire.Fault) string {
 	if f.Details != "" {
 		text += "\n" + f.Details
 	}
-	return Truncate(text, maxActionDetails)
+	return textutil.Truncate(text, maxActionDetails)
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -92,7 +92,8 @@ func keptFault(fault *cellwire.Fault, now time.Time) *cellwire.Fault {
 		f.Created = now
 	}
 	f.Created = TruncateTime(f.Created)
-	f.Message, f.Details = Truncate(f.Message, maxFaultMessage), Truncate(f.Details, maxFaultDetails)
+	f.Message = textutil.Truncate(f.Message, maxFaultMessage)
+	f.Details = textutil.Truncate(f.Details, maxFaultDetails)
 	return &f
 }
 
@@ -229,15 +230,4 @@ func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, strin
 	}
 	r.endReverted()
 	return true, ""
-}
-
-// Truncate shortens a text to at most n bytes, between characters.
-func Truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

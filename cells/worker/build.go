@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -234,16 +235,9 @@ func faultFor(uuid, reason, details string) cellwire.Fault {
 	}
 }
 
-// truncate is the beginning of a text, in whole characters.
+// truncate is the beginning of a text, of at most so many bytes; it is valid UTF-8.
 func truncate(text string, most int) string {
-	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
+	return textutil.Truncate(strings.ToValidUTF8(text, "�"), most)
 }
 
 // clipMiddle is the beginning and the end of details that are longer than maxDetails, in whole

@@ -41,8 +41,8 @@ func describe(v any) string {
 // shown quotes a value for a message and bounds its length.
 func shown(s string) string {
 	const limit = 60
-	if len(s) > limit {
-		return strconv.Quote(strings.ToValidUTF8(s[:limit], "")) + "…"
+	if cut := textutil.Truncate(s, limit); cut != s {
+		return strconv.Quote(cut) + "…"
 	}
 	return strconv.Quote(s)
 }

@@ -43,15 +43,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("JSON does not validate: %s %s", where, e.Problem)
 }
 
-// Shortened is the first 256 bytes of s, and "…" if there are more: it keeps what a client sent
-// from filling error bodies and logs.
-func Shortened(s string) string {
-	const most = 256
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+// Shortened is the first 256 bytes of s, in whole characters, and "…" if there are more: it keeps
+// what a client sent from filling error bodies and logs.
+func Shortened(s string) string { return textutil.Shorten(s, 256) }
 
 // maxDepth bounds how deep arrays and objects may be nested. Ten levels is what the APIs have.
 const maxDepth = 32

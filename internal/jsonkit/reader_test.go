@@ -82,6 +82,17 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// TestShortened: at most 256 bytes of a text are left, in whole characters.
+func TestShortened(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("x", 256):       strings.Repeat("x", 256),
+		strings.Repeat("x", 257):       strings.Repeat("x", 256) + "…",
+		"x" + strings.Repeat("é", 128): "x" + strings.Repeat("é", 127) + "…",
+	} {
+		testproc.Equal(t, Shortened(text), want, "Shortened: %q")
+	}
+}
+
 func TestIntegersAreThoseOfJSONSchema(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1": 1, "1.0": 1, "1e3": 1000, "-2": -2, "-0": 0, "5.0e1": 50,

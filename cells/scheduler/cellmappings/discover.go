@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // Discover maps the nodes that cells have and the API database does not: Nova's discover_hosts, for
@@ -129,7 +129,7 @@ func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.Nod
 	var fresh []apidb.Node
 	problems, listed := map[string]string{}, map[string]string{}
 	refuse := func(node apidb.Node, err error) {
-		problems[node.UUID] = clipBytes(err.Error(), cellwire.MaxProblem)
+		problems[node.UUID] = textutil.Truncate(err.Error(), cellwire.MaxProblem)
 		if conflict := (Conflict{node, err}); !chosen {
 			return
 		} else if errors.Is(err, ErrNotEnrolled) {
@@ -330,9 +330,4 @@ func (d *discovery) ask(
 		return fmt.Errorf("%s cell %s: %w", doing, cell.Name, err)
 	}
 	return nil
-}
-
-// clipBytes is the beginning of a text that has at most so many bytes.
-func clipBytes(text string, most int) string {
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }

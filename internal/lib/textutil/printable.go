@@ -58,18 +58,20 @@ func Line[T string | []byte](text T, most int) string {
 	return string(r)
 }
 
-// Clip is the first size bytes of s, and "..." if there are more.
-func Clip(s string, size int) string {
-	if len(s) > size {
-		return strings.ToValidUTF8(s[:size], "") + "..."
-	}
-	return s
-}
+// Truncate is the first size bytes of s, in whole characters: at most size bytes.
+func Truncate(s string, size int) string { return truncate(s, size, "") }
 
-// Shorten is the first size bytes of s, and "…" if there are more.
-func Shorten(s string, size int) string {
+// Clip is the first size bytes of s, in whole characters, and "..." if there are more: at most
+// size+3 bytes.
+func Clip(s string, size int) string { return truncate(s, size, "...") }
+
+// Shorten is Clip with "…", which has as many bytes.
+func Shorten(s string, size int) string { return truncate(s, size, "…") }
+
+// truncate is the only place that cuts a text of the agent and its services.
+func truncate(s string, size int, mark string) string {
 	if len(s) > size {
-		return strings.ToValidUTF8(s[:size], "") + "…"
+		return strings.ToValidUTF8(s[:size], "") + mark
 	}
 	return s
 }

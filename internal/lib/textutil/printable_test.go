@@ -82,6 +82,28 @@ func TestSanitize(t *testing.T) {
 	}
 }
 
+// TestTruncate: what is left is within the bound, and in whole characters.
+func TestTruncate(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		size int
+		want string
+		more bool
+	}{
+		{"", 0, "", false}, {"ab", 2, "ab", false}, {"abc", 2, "ab", true}, {"abc", 0, "", true},
+		{"äö", 4, "äö", false}, {"äö", 3, "ä", true}, {"äö", 2, "ä", true}, {"äö", 1, "", true},
+		{"a𝄞b", 4, "a", true}, {"a𝄞b", 5, "a𝄞", true},
+	} {
+		clipped, shortened := c.want, c.want
+		if c.more {
+			clipped, shortened = c.want+"...", c.want+"…"
+		}
+		testproc.Equal(t, textutil.Truncate(c.in, c.size), c.want, "Truncate(%q, %d): %q", c.in, c.size)
+		testproc.Equal(t, textutil.Clip(c.in, c.size), clipped, "Clip(%q, %d): %q", c.in, c.size)
+		testproc.Equal(t, textutil.Shorten(c.in, c.size), shortened, "Shorten(%q, %d): %q", c.in, c.size)
+	}
+}
+
 // TestLine: whatever comes, it becomes one short line, and a mark says that something is left out.
 func TestLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
