@@ -5,6 +5,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -297,7 +298,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 		newer = w.serveStreams(ctx, work.Streams) || newer
 		// it does not wait or has no newer state: do not poll without pause
 		if !newer && time.Since(begun) < pollWait/2 {
-			wait.For(ctx, jittered(time.Second))
+			wait.For(ctx, time.Second/2+rand.N(time.Second/2))
 		}
 	}
 }

@@ -247,10 +247,7 @@ type backoff struct{ failures int }
 // of it by chance: a thousand agents come back one after the other.
 func (b *backoff) next(most time.Duration) time.Duration {
 	b.failures++
-	return jittered(wait.Backoff{Min: firstRetry, Max: most}.Longest(b.failures))
+	return wait.Backoff{Min: firstRetry, Max: most, Jitter: 0.5}.Delay(b.failures, rand.Float64())
 }
 
 func (b *backoff) reset() { b.failures = 0 }
-
-// jittered is d, less up to a half by chance.
-func jittered(d time.Duration) time.Duration { return d - rand.N(d/2+1) }

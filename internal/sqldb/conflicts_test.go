@@ -22,7 +22,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 		for r.wait(t.Context(), conflict) {
 		}
 		if took := time.Since(start); took < conflictPatience || took > conflictPatience+
-			2*lastPause || r.tries < maxTries {
+			retryPause.Max || r.tries < maxTries {
 			t.Errorf("%d tries in %v, want at least %d, and %v", r.tries, took, maxTries, conflictPatience)
 		}
 	})

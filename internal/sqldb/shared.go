@@ -25,12 +25,13 @@ const (
 	maxTries = 20
 	// failover is Options.Failover if it is not set.
 	failover = 5 * time.Second
-	// firstPause is the mean pause before the second try; it doubles up to lastPause.
-	firstPause = 2 * time.Millisecond
-	lastPause  = 250 * time.Millisecond
 	// idleTime is how long a connection stays open without use.
 	idleTime = 5 * time.Minute
 )
+
+// retryPause is how long to wait before another try: 2 ms on average before the second one, and
+// 250 ms at most, each up to a half shorter or longer by chance.
+var retryPause = wait.Backoff{Min: 3 * time.Millisecond, Max: 375 * time.Millisecond, Jitter: 2.0 / 3}
 
 // openShared connects to a database of servers, and brings its schema up to date where that is
 // safe beside older programs.
@@ -182,8 +183,7 @@ func (r *retries) wait(ctx context.Context, err error) bool {
 // Pause waits before a transaction is tried again, longer each time and with jitter, so that two
 // processes do not stay in step.
 func Pause(ctx context.Context, try int) {
-	mean := wait.Backoff{Min: firstPause, Max: lastPause}.Longest(try)
-	wait.For(ctx, mean/2+mathrand.N(mean)) // the next try finds that ctx has ended
+	wait.For(ctx, retryPause.Delay(try, mathrand.Float64())) // the next try finds that ctx has ended
 }
 
 // sharedTx is one transaction, however often it is tried.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -24,9 +25,12 @@ const (
 	// verifyAfterConflict is how many commits begin with a look at the version, after one that
 	// assumed it and was late.
 	verifyAfterConflict = 16
-	// firstPause is the mean pause before the second try; it doubles.
-	firstPause = 2 * time.Millisecond
 )
+
+// retryPause is how long the writer waits before another try: 2 ms on average before the second
+// one, and 128 ms at most, each up to a half shorter or longer by chance, so that two servers do
+// not stay in step.
+var retryPause = wait.Backoff{Min: 3 * time.Millisecond, Max: 192 * time.Millisecond, Jitter: 2.0 / 3}
 
 // The states of a write. The goroutine that changes it from waiting owns it.
 const (
@@ -93,7 +97,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		assumed := try == 0 && l.assumesNewest()
 		if try > 0 {
 			release()
-			l.pause(try)
+			wait.Until(ctx, retryPause.Delay(try, rand.Float64()), l.closing)
 			var err error
 			if release, err = l.reserve(ctx); err != nil {
 				refuseAll(batch, fmt.Errorf("lock the database: %w", err))
@@ -304,18 +308,6 @@ func (l *Ledger) reserve(ctx context.Context) (release func(), err error) {
 		return none, err
 	}
 	return release, nil
-}
-
-// pause waits before a retry, longer each time and with jitter, so that two
-// servers do not stay in step. Close ends it.
-func (l *Ledger) pause(try int) {
-	mean := firstPause << min(try-1, 6)
-	timer := time.NewTimer(mean/2 + rand.N(mean))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-l.closing:
-	}
 }
 
 // batchResult is the result of the first n writes of a batch.
