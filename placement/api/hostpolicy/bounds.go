@@ -3,6 +3,7 @@
 package hostpolicy
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -133,8 +134,9 @@ type allowances struct {
 	most  int
 	every time.Duration
 
-	mu   sync.Mutex
-	used map[string]*allowance
+	mu    sync.Mutex
+	used  map[string]*allowance
+	sweep sweeper // of those of which nothing is taken
 }
 
 // allowance is one bucket: what was taken and has not come back.
@@ -144,21 +146,18 @@ type allowance struct {
 }
 
 // spend uses some of a host's allowance. If there is not enough it takes nothing, and says how long
-// to wait. Cost: one look-up, and a look at all buckets when there are many, to drop the full ones.
+// to wait. Cost: one look-up, and a look at all buckets each time that their number has doubled, to
+// drop the full ones.
 func (a *allowances) spend(host string, n int) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
 	b := a.used[host]
 	if b == nil {
-		const many = 1000
-		if len(a.used) >= many && len(a.used)%many == 0 {
-			for name, other := range a.used {
-				if a.refill(other, now); other.taken == 0 {
-					delete(a.used, name)
-				}
-			}
-		}
+		sweep(&a.sweep, a.used, func(other *allowance) bool {
+			a.refill(other, now)
+			return other.taken == 0
+		})
 		b = &allowance{at: now}
 	}
 	a.refill(b, now)
@@ -168,6 +167,22 @@ func (a *allowances) spend(host string, n int) (wait time.Duration) {
 	b.taken += n
 	a.used[host] = b
 	return 0
+}
+
+// sweeper is at how many entries of a map those that have ended are dropped; 0: at minSweep.
+type sweeper int
+
+// minSweep is how many entries are kept without a look for some that have ended.
+const minSweep = 1000
+
+// sweep drops the entries that have ended, each time that their number has doubled since the last
+// look at all. Cost: constant for each entry that was added.
+func sweep[V any](s *sweeper, entries map[string]V, ended func(V) bool) {
+	if len(entries) < max(int(*s), minSweep) {
+		return
+	}
+	maps.DeleteFunc(entries, func(_ string, one V) bool { return ended(one) })
+	*s = sweeper(2 * len(entries))
 }
 
 // refill gives back what has come back since the last look.

@@ -19,7 +19,7 @@ type reservedNodes struct {
 
 	mu    sync.RWMutex
 	nodes map[string]reservation // by uuid
-	sweep int                    // at how many of them those of expired certificates are dropped; 0: at minSweep
+	sweep sweeper                // of those of expired certificates
 }
 
 // reservation says whose a node is, until the certificate expires.
@@ -27,9 +27,6 @@ type reservation struct {
 	host  string
 	until time.Time
 }
-
-// minSweep is how many reserved nodes are kept without a look for expired ones.
-const minSweep = 1000
 
 // reserve reserves the nodes of a host. Cost: one look-up for each of them, and a look at all each
 // time that their number has doubled, to drop those of expired certificates.
@@ -39,15 +36,8 @@ func (r *reservedNodes) reserve(id *pki.Identity) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.nodes) >= max(r.sweep, minSweep) {
-		now := r.now()
-		for node, one := range r.nodes {
-			if !now.Before(one.until) {
-				delete(r.nodes, node)
-			}
-		}
-		r.sweep = 2 * len(r.nodes)
-	}
+	now := r.now()
+	sweep(&r.sweep, r.nodes, func(one reservation) bool { return !now.Before(one.until) })
 	for _, node := range id.Nodes {
 		r.nodes[node] = reservation{id.Name, id.Expires}
 	}

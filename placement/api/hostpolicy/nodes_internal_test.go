@@ -35,3 +35,23 @@ func TestExpiredReservationsGo(t *testing.T) {
 	}
 	testproc.Equal(t, r.host(lasting.Nodes[0]), "lasting", "the host of a node with a valid certificate: %q")
 }
+
+// TestFullAllowancesGo: the buckets of hosts that have got back all that they took are dropped, and
+// those of others stay.
+func TestFullAllowancesGo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a := &allowances{now: func() time.Time { return now }, most: 1_000_000, every: time.Hour,
+		used: map[string]*allowance{}}
+	a.spend("lasting", a.most)
+	most := 0
+	for range 5 * minSweep {
+		now = now.Add(time.Hour)
+		a.spend(uuid.NewString(), 10)
+		most = max(most, len(a.used))
+	}
+	testproc.Equal(t, most, minSweep, "the buckets that were kept at a time: %d") // 11 of them are not full
+	if wait := a.spend("lasting", a.most); wait <= 0 {
+		t.Error("a host has twice what it may take")
+	}
+}
