@@ -127,6 +127,8 @@ func (h *Host) claim(dir *os.File) error {
 		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, the agent "+
 			"creates it again", st.Uid, st.Mode&0o7777, h.uid)
 	}
+	// files.Lock is of the agent's module, which this one does not import. It also repeats what a
+	// signal interrupts; a lock that does not wait is not interrupted.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return errors.New(
