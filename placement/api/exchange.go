@@ -170,7 +170,9 @@ func (x *exchange) extensions() (e wire.ExtensionSet) {
 	h := x.W.Header()
 	if values := x.R.Header[wire.HeaderExtensions]; len(values) > 0 && x.v.Has(wire.RequestedExtensions) {
 		e = wire.ReadExtensions(values)
-		h["Vary"] = append(h["Vary"], strings.ToLower(wire.HeaderExtensions))
+		if vary := strings.ToLower(wire.HeaderExtensions); !slices.Contains(h["Vary"], vary) {
+			h["Vary"] = append(h["Vary"], vary)
+		}
 	}
 	if x.v.Has(wire.GranularGroups) {
 		e |= x.api.granted

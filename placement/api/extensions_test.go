@@ -5,6 +5,7 @@ package api
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -31,4 +32,17 @@ func TestNewerMicroversionKeepsExtensions(t *testing.T) {
 			t.Errorf("%s: status %d, the extensions are %q, want %q", version, w.Code, got, want)
 		}
 	}
+}
+
+// TestExtensionsVaryOnce: Vary names the header of the extensions once, however often a call asks
+// which it grants.
+func TestExtensionsVaryOnce(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	x, w := &exchange{api: oneHost(t, zerolog.Nop()), v: wire.MaxVersion}, httptest.NewRecorder()
+	x.R, x.W = httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), w
+	x.R.Header.Set(wire.HeaderExtensions, wire.ExtIsolate)
+	for range 2 {
+		testproc.Equal(t, x.extensions().String(), wire.ExtIsolate, "the extensions are %q")
+	}
+	testproc.EqualList(t, w.Header()["Vary"], []string{strings.ToLower(wire.HeaderExtensions)}, "Vary is %q")
 }
