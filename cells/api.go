@@ -31,6 +31,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
@@ -267,7 +268,7 @@ func (a *API) Close() error {
 
 // DatabaseOf is the address of a DSN, or of the file in a state directory if there is no DSN; and
 // the name to open it by, which may have a password.
-func DatabaseOf(dsn, stateDir, name string) (address sqldb.Address, open string, err error) {
+func DatabaseOf(dsn, stateDir, name string) (address engine.Address, open string, err error) {
 	if open = dsn; dsn == "" {
 		open = filepath.Join(stateDir, name)
 	} else if !strings.Contains(dsn, "://") {
@@ -275,7 +276,7 @@ func DatabaseOf(dsn, stateDir, name string) (address sqldb.Address, open string,
 			"%w: %q is not the address of a database: write sqlite:///PATH, mysql://USER@HOST/DATABASE or "+
 				"postgres://USER@HOST/DATABASE", ErrConfig, dsn)
 	}
-	if address, err = sqldb.ParseAddress(open); err != nil {
+	if address, err = engine.ParseAddress(open); err != nil {
 		return address, "", fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return address, open, nil

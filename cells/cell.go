@@ -31,7 +31,7 @@ const CellDatabase = "cell.db"
 type CellConfig struct {
 	// Name is the cell's. Its database keeps it, and is refused under another one.
 	Name string
-	// Database is the address of its database, as sqldb.ParseAddress reads it.
+	// Database is the address of its database, as engine.ParseAddress reads it.
 	Database string
 	Auth     cell.Auth
 	// Denied is the deny list of hosts; nil: none.

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 const (
@@ -108,7 +109,7 @@ func (a *API) checkReady(ctx context.Context) osapi.Readiness {
 	}
 	if err := a.store.Problem(); err != nil {
 		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be written to: " +
-			sqldb.Reason(err)}}
+			engine.Reason(err)}}
 	}
 	databases, err := a.store.CellDatabases(ctx) // before the cells are asked: revisions go on
 	if err != nil {
@@ -169,7 +170,7 @@ func (c *Cell) checkReady(ctx context.Context) osapi.Readiness {
 	}
 	if err := c.db.Problem(); err != nil {
 		return osapi.Readiness{Lines: []string{"not ready: the database of " +
-			c.cfg.Name + " cannot be written to: " + sqldb.Reason(err)}}
+			c.cfg.Name + " cannot be written to: " + engine.Reason(err)}}
 	}
 	return osapi.Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
 }

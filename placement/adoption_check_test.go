@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -139,7 +139,7 @@ func TestAdoptionOfNova(t *testing.T) {
 				return err
 			}(),
 		} {
-			if !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), c.want) ||
+			if !errors.Is(err, engine.ErrSchema) || !strings.Contains(err.Error(), c.want) ||
 				!strings.Contains(err.Error(), "not adopted") {
 				t.Errorf("%s of a database with %s: %v", what, c.table, err)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -185,7 +185,7 @@ func (k *killing) killed(t *testing.T, n int, do string) bool {
 		if again, _ := checkDatabase(t, k.dsn); again.State != store.StateAdopted {
 			t.Errorf("%s, killed at statement %d: served in state %s", do, n, found.State)
 		}
-	} else if !errors.Is(err, sqldb.ErrSchema) && !errors.Is(err, sqldb.ErrUnreachable) {
+	} else if !errors.Is(err, engine.ErrSchema) && !errors.Is(err, engine.ErrUnreachable) {
 		t.Errorf("%s, killed at statement %d, in state %s: %v", do, n, found.State, err)
 	}
 	return was

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -108,7 +108,7 @@ func TestRealAdoptAsReader(t *testing.T) {
 			t.Errorf("the check of a reader: %+v\n%s", got, diff)
 		}
 		if _, err := placement.Adopt(t.Context(), placement.Config{Database: reader},
-			store.AdoptOptions{}); !errors.Is(err, sqldb.ErrDenied) {
+			store.AdoptOptions{}); !errors.Is(err, engine.ErrDenied) {
 			t.Errorf("a reader adopted: %v", err)
 		}
 		unchanged(t, "a reader's adoption was refused", dsn, rows)

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -207,8 +208,8 @@ func checkDatabase(t *testing.T, dsn string) (store.Adoption, map[string]store.F
 func onServer(t *testing.T, dsn string, statements ...string) error {
 	t.Helper()
 	return sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{},
-		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-			if d == sqldb.MySQL {
+		func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
+			if d == engine.MySQL {
 				statements = append([]string{"SET @compute_agent = NULL"}, statements...)
 			} else {
 				statements = append([]string{"SET compute_agent.session = ''"}, statements...)
@@ -236,7 +237,7 @@ func TestRealAdoptServers(t *testing.T) {
 
 		if _, err := placement.New(t.Context(),
 			placement.Config{Database: dsn, Auth: placement.Auth{Strategy: placement.NoAuth},
-				Logger: zerolog.Nop()}); !errors.Is(err, sqldb.ErrSchema) ||
+				Logger: zerolog.Nop()}); !errors.Is(err, engine.ErrSchema) ||
 			!strings.Contains(err.Error(), "placement adopt --check") {
 			t.Fatalf("OpenStack's database was served without being asked: %v", err)
 		}
@@ -287,7 +288,7 @@ func dump(t *testing.T, dsn string) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
 	err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{},
-		func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
+		func(ctx context.Context, _ *engine.Dialect, db *sql.DB) error {
 			for _, table := range []string{"alembic_version", "resource_providers", "inventories", "allocations",
 				"consumers", "resource_classes", "traits", "resource_provider_traits",
 				"placement_aggregates", "resource_provider_aggregates", "projects", "users", "consumer_types"} {
@@ -384,7 +385,7 @@ func TestRealAdoptRefusesSessions(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := theirDatabase(t, fresh)
 		err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{},
-			func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
+			func(ctx context.Context, _ *engine.Dialect, db *sql.DB) error {
 				if err := db.PingContext(ctx); err != nil {
 					return err
 				}

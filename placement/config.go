@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
@@ -27,7 +27,7 @@ type Config struct {
 	// StateDir is where the embedded database lives, as placement.db. It is made when it is not
 	// there.
 	StateDir string
-	// Database is the DSN of a database and goes before StateDir; see sqldb.ParseAddress.
+	// Database is the DSN of a database and goes before StateDir; see engine.ParseAddress.
 	Database string
 	// Alone refuses a database that a Placement service serves, and keeps services from starting
 	// on it meanwhile. A database file belongs to one process anyway.
@@ -200,7 +200,7 @@ func (a Auth) checkListener(l net.Listener) error {
 	return a.checkListen(l.Addr().String())
 }
 
-// DatabaseName is the database that the configuration names, as sqldb.ParseAddress reads it: the
+// DatabaseName is the database that the configuration names, as engine.ParseAddress reads it: the
 // path of a file, or a DSN.
 func (c *Config) DatabaseName() (string, error) {
 	if c.Database == "" {
@@ -213,7 +213,7 @@ func (c *Config) DatabaseName() (string, error) {
 		return "", fmt.Errorf("%w: the database %s is a path and not an address; write sqlite://%s",
 			ErrConfig, c.Database, c.Database)
 	}
-	a, err := sqldb.ParseAddress(c.Database)
+	a, err := engine.ParseAddress(c.Database)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -39,7 +39,7 @@ func ReadDatabase(ctx context.Context, cfg Config) (Database, error) {
 	if err != nil {
 		return Database{}, fmt.Errorf("look at the Placement database: %w", err)
 	}
-	return Database{Path: sqldb.Shown(name), Exists: true, Schema: schema}, nil
+	return Database{Path: engine.Shown(name), Exists: true, Schema: schema}, nil
 }
 
 // UpgradeDatabase makes the database of a configuration when there is none, adopts one that

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -251,7 +251,7 @@ func TestRealMigrateConsumers(t *testing.T) {
 	}
 	// A server that has the database open makes the records itself, and shows them.
 	step(beside.MigrateConsumers, [3]int{2, 5, 2})
-	if _, _, err := alone(t.Context(), 0); !errors.Is(err, sqldb.ErrLocked) {
+	if _, _, err := alone(t.Context(), 0); !errors.Is(err, engine.ErrLocked) {
 		t.Errorf("beside a server: %v", err)
 	}
 	testproc.Equal(t, beside.Status().ConsumersMissing, 3, "the server still counts %d missing records")

@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // ManagedDatabase is a database of Placement that an operator looks at or changes: the one that a
@@ -24,7 +24,7 @@ func (d ManagedDatabase) Name(ctx context.Context) (string, error) {
 		return db.Path, err
 	}
 	name, err := d.Config.DatabaseName()
-	return sqldb.Shown(name), err
+	return engine.Shown(name), err
 }
 
 // Read looks at the database, and changes nothing.

@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/keystone"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/transactor"
@@ -146,7 +146,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		audit:       cfg.Audit,
 		log:         cfg.Logger,
 		started:     time.Now(),
-		database:    sqldb.Shown(name),
+		database:    engine.Shown(name),
 		options:     cfg.Placement,
 	}
 	if m != nil {
@@ -164,7 +164,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*transactor.Ledger, *store.Store, error) {
 	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger, Alone: cfg.Alone, Progress: cfg.Progress})
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the Placement database %s: %w", sqldb.Shown(name), err)
+		return nil, nil, fmt.Errorf("open the Placement database %s: %w", engine.Shown(name), err)
 	}
 	opts := transactor.Options{Now: cfg.Now, StaleReads: cfg.StaleReads}
 	if m != nil {
@@ -173,7 +173,7 @@ func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*tra
 	l, err := transactor.Open(ctx, opened, opts)
 	if err != nil {
 		return nil, nil,
-			errors.Join(fmt.Errorf("load the Placement database %s: %w", sqldb.Shown(name), err), opened.Close())
+			errors.Join(fmt.Errorf("load the Placement database %s: %w", engine.Shown(name), err), opened.Close())
 	}
 	return l, opened, nil
 }

@@ -173,8 +173,8 @@ func ChildUUID(root, key string) (string, error) {
 // clip keeps hostile names from filling a log line.
 func clip(s string) string { return truncate(s, 80) }
 
-// truncate is the first size bytes of s, in whole characters, and "..." if there are more. It is the
-// copy of this module, which imports nothing of the agent, of the agent's textutil.Clip.
+// truncate is the first size bytes of s, in whole characters, and "..." if there are more. It is
+// this module's copy of textutil.Clip: the module imports nothing of the agent.
 func truncate(s string, size int) string {
 	if len(s) > size {
 		return strings.ToValidUTF8(s[:size], "") + "..."

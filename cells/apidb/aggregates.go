@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // ZoneKey is the metadata of an aggregate that names the availability zone of its hosts.
@@ -225,7 +226,7 @@ func (db *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is 
 	return nil
 }
 
-func writeMetadata(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, id int64, was, is map[string]string) error {
+func writeMetadata(ctx context.Context, tx *sql.Tx, d *engine.Dialect, id int64, was, is map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, kept := is[name]; !kept {
 			if _, err := sqldb.Exec(ctx, tx, "DELETE FROM aggregate_metadata WHERE aggregate_id = ? AND name = ?", id,

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func testAggregates(t *testing.T, e engine) {
+func testAggregates(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	wants[[]apidb.Aggregate](t, "none")(s.Aggregates(ctx))(nil)
 	_, err := s.CreateAggregate(ctx, "", nil)
@@ -114,7 +114,7 @@ func testAggregates(t *testing.T, e engine) {
 
 // testAggregateChangesAtOnce: of changes at the same time none is lost, and a host is never in two
 // zones where each change looks whether it would be.
-func testAggregateChangesAtOnce(t *testing.T, e engine) {
+func testAggregateChangesAtOnce(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	ids := make([]int64, 2)
 	for i := range ids {

@@ -24,7 +24,7 @@ func rowCounts(t testing.TB, s database) string {
 			"FROM build_requests), (SELECT COUNT(*) FROM claims)")[0]
 }
 
-func testCreateServers(t *testing.T, e engine) {
+func testCreateServers(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	a, b := at(server("a", "p"), start.Add(time.Second)), server("b", "p")
 	must(t, s.CreateServers(ctx, nil, func(apidb.Counts) error { return errors.New("never asked") }))
@@ -69,7 +69,7 @@ func testCreateServers(t *testing.T, e engine) {
 	testproc.Equal(t, rowCounts(t, s), "2|2|2|0", "after refusals there are %s rows")
 }
 
-func testCreateServersCheck(t *testing.T, e engine) {
+func testCreateServersCheck(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	placed(t, s, server("a", "p"), cellUUID(1))
@@ -86,7 +86,7 @@ func testCreateServersCheck(t *testing.T, e engine) {
 }
 
 // testQuotaIsExact: of many boots at the same time, as many pass as the quota has capacity for.
-func testQuotaIsExact(t *testing.T, e engine) {
+func testQuotaIsExact(t *testing.T, e testEngine) {
 	processes := e.processes(t)
 	s := processes[0]
 	const quota, tries = 7, 30
@@ -119,7 +119,7 @@ func testQuotaIsExact(t *testing.T, e engine) {
 	}
 }
 
-func testLifeOfABuild(t *testing.T, e engine) {
+func testLifeOfABuild(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 2)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
@@ -157,7 +157,7 @@ func testLifeOfABuild(t *testing.T, e engine) {
 }
 
 // testBuiltInCell0: the claim outlives the build, and late repetitions of its end.
-func testBuiltInCell0(t *testing.T, e engine) {
+func testBuiltInCell0(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
@@ -170,7 +170,7 @@ func testBuiltInCell0(t *testing.T, e engine) {
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
 }
 
-func testAbandonBuild(t *testing.T, e engine) {
+func testAbandonBuild(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
@@ -194,7 +194,7 @@ func testAbandonBuild(t *testing.T, e engine) {
 }
 
 // testCountPending: a server is pending until it is built, and so is its claim.
-func testCountPending(t *testing.T, e engine) {
+func testCountPending(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	count := func(builds, claims int64) {

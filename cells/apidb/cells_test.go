@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func testCells(t *testing.T, e engine) {
+func testCells(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	zero, err := s.CreateCell(ctx, apidb.Cell{UUID: apidb.Cell0UUID, Name: "cell0", URL: "unix:///run/cell0"})
 	must(t, err)
@@ -54,7 +54,7 @@ func testCells(t *testing.T, e engine) {
 
 // testCellIDsAreNotReused: an id is never given again: a page by ids must not go on with another
 // cell's.
-func testCellIDsAreNotReused(t *testing.T, e engine) {
+func testCellIDsAreNotReused(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	one := testproc.Try(s.CreateCell(ctx, apidb.Cell{Name: "a", URL: "http://a"})).Or(t)
 	must(t, s.DeleteCell(ctx, one.UUID, false))
@@ -64,7 +64,7 @@ func testCellIDsAreNotReused(t *testing.T, e engine) {
 	}
 }
 
-func testDeleteCell(t *testing.T, e engine) {
+func testDeleteCell(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 2)
 	wantError(t, "a cell that is not there", s.DeleteCell(ctx, "nowhere", true), apidb.ErrNotFound)
@@ -91,7 +91,7 @@ func testDeleteCell(t *testing.T, e engine) {
 
 // testDeleteCellNotMigrated: a NULL queued_for_delete counts as living: such a server keeps its
 // cell.
-func testDeleteCellNotMigrated(t *testing.T, e engine) {
+func testDeleteCellNotMigrated(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	placed(t, s, server("s1", "p"), cellUUID(1))
@@ -99,7 +99,7 @@ func testDeleteCellNotMigrated(t *testing.T, e engine) {
 	wantError(t, "force, with a server that is not migrated", s.DeleteCell(ctx, cellUUID(1), true), apidb.ErrInUse)
 }
 
-func testNodes(t *testing.T, e engine) {
+func testNodes(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 2)
 	a := apidb.Node{UUID: "na", Name: "a", Host: "h1", CellUUID: cellUUID(1)}

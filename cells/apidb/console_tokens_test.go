@@ -11,7 +11,7 @@ import (
 
 // testConsoleTokens: a token leads every process to its server until it expires or the server is
 // deleted; those that are expired go when others come.
-func testConsoleTokens(t *testing.T, e engine) {
+func testConsoleTokens(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	s, other := stores[0], stores[len(stores)-1]
 	later := time.Now().Add(time.Hour)

@@ -14,7 +14,7 @@ import (
 
 // testDatabasesOfCells: what is noted of one answer after the other, each asked for when all before
 // was known.
-func testDatabasesOfCells(t *testing.T, e engine) {
+func testDatabasesOfCells(t *testing.T, e testEngine) {
 	type saw struct {
 		epoch    string
 		revision int64
@@ -75,7 +75,7 @@ func testDatabasesOfCells(t *testing.T, e engine) {
 
 // testOutOfOrderRevisionsAreIgnored: an answer that comes late, after others told of more, is no
 // going back, and does not undo what was accepted.
-func testOutOfOrderRevisionsAreIgnored(t *testing.T, e engine) {
+func testOutOfOrderRevisionsAreIgnored(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	cell := cellUUID(1)
@@ -98,7 +98,7 @@ func testOutOfOrderRevisionsAreIgnored(t *testing.T, e engine) {
 	}
 }
 
-func testDatabasesOfCellsRefused(t *testing.T, e engine) {
+func testDatabasesOfCellsRefused(t *testing.T, e testEngine) {
 	path := e.empty(t)
 	since := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	s := open(t, path, apidb.Options{Now: func() time.Time { return since }})

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Options changes how a database is opened; the zero value is right for a service.
@@ -48,10 +49,10 @@ const olderHint = "keep a copy, and run `compute-agent cells manage db upgrade`;
 	"database file has to be stopped first"
 
 // Open opens a database for service, by the path of a file or the DSN of servers, as
-// [sqldb.ParseAddress] reads it. A file is for this process alone, and made when it is not there; a
-// database of servers has to be there, and several processes may use it. One without tables gets
+// [engine.ParseAddress] reads it. A file is for this process alone, and made when it is not there;
+// a database of servers has to be there, and several processes may use it. One without tables gets
 // the whole schema; one that lacks steps of it is refused with ErrSchema and what to do. Errors are
-// *[sqldb.Error].
+// *[engine.Error].
 func Open(ctx context.Context, name string, o Options) (*DB, error) {
 	return open(ctx, name, o, schema(olderHint))
 }
@@ -182,7 +183,7 @@ func jsonText(v any) (string, error) {
 
 // damaged is the error for a row that cannot be read.
 func (db *DB) damaged(what string, err error) error {
-	return &sqldb.Error{Op: "reading " + what + " in",
+	return &engine.Error{Op: "reading " + what + " in",
 		Database: db.Path(), Hint: "a row of it cannot be read; restore a backup", Err: err, Means: ErrUnavailable}
 }
 
@@ -207,7 +208,7 @@ func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), 
 
 // classifyError is what a failure of the database is to the callers of this package.
 func classifyError(kind error) error {
-	if kind == sqldb.ErrSchema || kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values
+	if kind == engine.ErrSchema || kind == engine.ErrNotDatabase { //nolint:errorlint // one of these values
 		return ErrSchema
 	}
 	return ErrUnavailable
@@ -215,7 +216,7 @@ func classifyError(kind error) error {
 
 // Version says how many steps of the schema the database of a name has had, and how many this
 // program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
-// process has the file open it is sqldb.ErrLocked.
+// process has the file open it is engine.ErrLocked.
 func Version(ctx context.Context, name string) (has, knows int, err error) {
 	s := schema("")
 	has, err = sqldb.Version(ctx, name, sqldb.Options{Schema: s, Means: classifyError})
@@ -226,8 +227,8 @@ func Version(ctx context.Context, name string) (has, knows int, err error) {
 // there are), and says how many it had before. A file is made if it is not there, and all steps
 // happen to it in one transaction: they are all run or none. In a database of servers a step that
 // failed in the middle is run again the next time. Steps that older programs cannot live with are
-// run as well, unless one of those lives: then the error, which names it, matches sqldb.ErrInUse. A
-// database that has had more already is ErrSchema: steps are not undone.
+// run as well, unless one of those lives: then the error, which names it, matches engine.ErrInUse.
+// A database that has had more already is ErrSchema: steps are not undone.
 func Migrate(ctx context.Context, name string, to int) (had int, err error) {
 	had, _, err = sqldb.Migrate(ctx, name, to, DatabaseOptions())
 	return had, err

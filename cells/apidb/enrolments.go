@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // EnrolmentState is how far the enrolment of a host is.
@@ -291,7 +292,7 @@ func (e *Enrolment) valid() error {
 	return nil
 }
 
-func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment) error {
+func putEnrolment(ctx context.Context, tx *sql.Tx, d *engine.Dialect, e Enrolment) error {
 	var times [7]int64
 	for i, t := range e.times() {
 		if !t.IsZero() {

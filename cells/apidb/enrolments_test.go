@@ -28,7 +28,7 @@ func enrol(t testing.TB, s database, e apidb.Enrolment) {
 
 // testEnrolments: all processes see what one wrote; a change is all or nothing; the deny list has
 // those that were evicted or invited again.
-func testEnrolments(t *testing.T, e engine) {
+func testEnrolments(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	s, other := stores[0], stores[len(stores)-1]
 	withCells(t, s, 1)
@@ -138,7 +138,7 @@ func testEnrolments(t *testing.T, e engine) {
 // testHostNamesOverlap: a host whose name may be that of a provider of another one is not invited,
 // in whatever order they come, and the refusal names the other. An evicted host that is not mapped
 // is in the way of none, and comes back only if none is in its way.
-func testHostNamesOverlap(t *testing.T, e engine) {
+func testHostNamesOverlap(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	become := func(host string, state apidb.EnrolmentState) error {
@@ -188,7 +188,7 @@ func testHostNamesOverlap(t *testing.T, e engine) {
 
 // testOverlappingNamesAtOnce: of hosts with overlapping names that are invited at once, by several
 // processes, one is; of hosts whose nodes get such names at once, one is.
-func testOverlappingNamesAtOnce(t *testing.T, e engine) {
+func testOverlappingNamesAtOnce(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	withCells(t, stores[0], 1)
 	names := []string{"a", "a_b", "a_b_c", "a_b_c_d", "a_b_c_d_e", "a_b_c_d_e_f"}
@@ -225,7 +225,7 @@ func testOverlappingNamesAtOnce(t *testing.T, e engine) {
 }
 
 // testEnrolmentsRefused: what no certificate can say is not stored.
-func testEnrolmentsRefused(t *testing.T, e engine) {
+func testEnrolmentsRefused(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	valid := apidb.Enrolment{CellUUID: cellUUID(1), State: apidb.Invited}
 	many := make([]apidb.EnrolledNode, apidb.MaxEnrolledNodes+1)
@@ -266,7 +266,7 @@ func testEnrolmentsRefused(t *testing.T, e engine) {
 }
 
 // testEnrolmentsAtOnce: of hosts that ask for the same node at once, one gets it.
-func testEnrolmentsAtOnce(t *testing.T, e engine) {
+func testEnrolmentsAtOnce(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	var all sync.WaitGroup
 	const hosts = 8

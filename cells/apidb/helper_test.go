@@ -53,14 +53,14 @@ var template = dbservers.NewTemplate(func(dsn string) (*apidb.DB, error) {
 	return apidb.Open(ctx, dsn, apidb.Options{})
 })
 
-// engine is what a test of the store is run on.
-type engine struct {
+// testEngine is what a test of the store is run on.
+type testEngine struct {
 	shared bool
 	empty  func(t testing.TB) string // makes the name of a new database
 }
 
 // fresh is a new database with a clock that stands still.
-func (e engine) fresh(t *testing.T) database {
+func (e testEngine) fresh(t *testing.T) database {
 	t.Helper()
 	name := e.empty(t)
 	must(t, template.Copy(name))
@@ -71,7 +71,7 @@ func (e engine) fresh(t *testing.T) database {
 
 // processes are stores of as many processes as may use one database: of servers, three, which all
 // find it empty.
-func (e engine) processes(t *testing.T) []database {
+func (e testEngine) processes(t *testing.T) []database {
 	t.Helper()
 	name, n := e.empty(t), 1
 	if e.shared {
@@ -99,12 +99,12 @@ func (e engine) processes(t *testing.T) []database {
 }
 
 // sampled says whether a property is checked in the round of that number: on servers, in fewer.
-func (e engine) sampled(round int) bool { return !e.shared || round <= 15 }
+func (e testEngine) sampled(round int) bool { return !e.shared || round <= 15 }
 
 // fresh is a new file.
 func fresh(t *testing.T) database {
 	t.Helper()
-	return engine{empty: func(t testing.TB) string { return filepath.Join(dbservers.Memory(t), "api.db") }}.fresh(t)
+	return testEngine{empty: func(t testing.TB) string { return filepath.Join(dbservers.Memory(t), "api.db") }}.fresh(t)
 }
 
 func shut(t testing.TB, s database) {
@@ -116,10 +116,10 @@ func shut(t testing.TB, s database) {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	dbservers.Each(t, func(t *testing.T, empty func(t testing.TB) string) {
-		e := engine{shared: !strings.HasSuffix(t.Name(), "/sqlite"), empty: empty}
+		e := testEngine{shared: !strings.HasSuffix(t.Name(), "/sqlite"), empty: empty}
 		for _, c := range []struct {
 			name string
-			test func(t *testing.T, e engine)
+			test func(t *testing.T, e testEngine)
 		}{
 			{"Cells", testCells}, {"CellIDsAreNotReused", testCellIDsAreNotReused}, {"DeleteCell", testDeleteCell},
 			{"DeleteCellNotMigrated", testDeleteCellNotMigrated}, {"Nodes", testNodes},

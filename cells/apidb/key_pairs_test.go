@@ -12,7 +12,7 @@ import (
 
 // testKeyPairs: each user has their own names, which are compared as bytes; lists are by name, in
 // pages; the limit holds when several are made at once.
-func testKeyPairs(t *testing.T, e engine) {
+func testKeyPairs(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	s := stores[0]
 	wants[[]apidb.KeyPair](t, "none")(s.KeyPairs(ctx, "u", "", 0))(nil)

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // mappings selects mappings, with their cells.
@@ -82,15 +83,15 @@ func (db *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err
 
 // livingConditions are conditions that together choose the servers that are not known to be
 // deleted, of which each is served by an index in the order of lists.
-func livingConditions(d *sqldb.Dialect) []string {
-	if d == sqldb.MySQL { // it has no partial indexes
+func livingConditions(d *engine.Dialect) []string {
+	if d == engine.MySQL { // it has no partial indexes
 		return []string{"m.queued_for_delete = 0", "m.queued_for_delete IS NULL"}
 	}
 	return []string{"m.queued_for_delete IS DISTINCT FROM 1"}
 }
 
 // mappingsOf selects the mappings of servers.
-func mappingsOf(d *sqldb.Dialect) string {
+func mappingsOf(d *engine.Dialect) string {
 	return mappings + "WHERE m.instance_uuid IN (" + d.Texts + ")"
 }
 
@@ -102,7 +103,7 @@ type page struct {
 }
 
 // pages are the pages whose merged rows are those of a filter, in some cells.
-func pages(d *sqldb.Dialect, f MappingFilter, cells []int64) (out []page) {
+func pages(d *engine.Dialect, f MappingFilter, cells []int64) (out []page) {
 	conditions := []string{""}
 	if f.Living {
 		conditions = livingConditions(d)

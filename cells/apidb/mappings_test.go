@@ -33,7 +33,7 @@ func wantUUIDs(t testing.TB, what string, ms []apidb.Mapping, err error, want ..
 // testNotDeletedByCellAndProject has the assertions of Nova's
 // test_get_not_deleted_by_cell_and_project, _limit and _None: who is not known to be deleted counts
 // as living, also when it is not migrated.
-func testNotDeletedByCellAndProject(t *testing.T, e engine) {
+func testNotDeletedByCellAndProject(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 2)
 	for i, row := range []struct {
@@ -66,7 +66,7 @@ func testNotDeletedByCellAndProject(t *testing.T, e engine) {
 
 // testCounts has the assertions of Nova's test_get_counts: with usage from Placement, servers that
 // are not migrated or queued for delete are not counted (Known); and what quota needs besides.
-func testCounts(t *testing.T, e engine) {
+func testCounts(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 2)
 	for _, row := range []struct {
@@ -104,7 +104,7 @@ func testCounts(t *testing.T, e engine) {
 	wants[[]string](t, "cells of a project without servers")(s.ProjectCells(ctx, "empty"))(nil)
 }
 
-func testQueued(t *testing.T, e engine) {
+func testQueued(t *testing.T, e testEngine) {
 	now := start
 	s := open(t, e.empty(t), apidb.Options{Now: func() time.Time { return now }})
 	defer shut(t, s)
@@ -154,7 +154,7 @@ func testQueued(t *testing.T, e engine) {
 }
 
 // testMany: as many at once as a reconciler may ask for, and more than a statement has parameters.
-func testMany(t *testing.T, e engine) {
+func testMany(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	n := 40000
@@ -178,7 +178,7 @@ func testMany(t *testing.T, e engine) {
 }
 
 // testMappingsAreMerged compares the merge with sorting all there is.
-func testMappingsAreMerged(t *testing.T, e engine) {
+func testMappingsAreMerged(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	const cells = 5
 	withCells(t, s, cells)

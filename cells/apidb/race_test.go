@@ -17,7 +17,7 @@ import (
 // testOneDecision: several schedulers that do not know of each other and the owner, at the same
 // server. However they interleave, at most one cell wins, exactly one of placing and abandoning
 // wins, and every caller gets the matching result.
-func testOneDecision(t *testing.T, e engine) {
+func testOneDecision(t *testing.T, e testEngine) {
 	processes := e.processes(t)
 	s := processes[0]
 	withCells(t, s, 3)

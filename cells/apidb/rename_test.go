@@ -15,7 +15,7 @@ import (
 
 // testRename: a rename that is begun keeps the new name, and one that is done has it wherever the
 // host was named, as often as either is repeated; the former name is evicted until it is freed.
-func testRename(t *testing.T, e engine) {
+func testRename(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	s, other := stores[0], stores[len(stores)-1]
 	withCells(t, s, 2)

@@ -12,13 +12,13 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // testUpgrade: a database of before queued_for_delete, with servers in it, is refused for service,
 // upgraded, and its rows are NULL: living, and not migrated. New ones are known at once.
-func testUpgrade(t *testing.T, e engine) {
+func testUpgrade(t *testing.T, e testEngine) {
 	for name, upgrade := range map[string]func(path string) error{
 		"by the command": func(path string) error {
 			had, err := apidb.Migrate(ctx, path, 0)
@@ -81,7 +81,7 @@ func testUpgrade(t *testing.T, e engine) {
 // old is a database that has had the first step, with two servers in cell1, of which the second is
 // being built. The rows are those of a program before [apidb.RequestSpec] was all that was asked
 // for.
-func old(t *testing.T, e engine) string {
+func old(t *testing.T, e testEngine) string {
 	t.Helper()
 	path := e.empty(t)
 	if had, err := apidb.Migrate(ctx, path, 1); err != nil || had != 0 {
@@ -108,14 +108,14 @@ func old(t *testing.T, e engine) string {
 // shown is how an error names a database: without a password.
 func shown(t testing.TB, name string) string {
 	t.Helper()
-	address := testproc.Try(sqldb.ParseAddress(name)).Or(t)
+	address := testproc.Try(engine.ParseAddress(name)).Or(t)
 	return address.String()
 }
 
 // TestUpgradeIsWhole: an upgrade that fails leaves the database as it was.
 func TestUpgradeIsWhole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	path := old(t, engine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }})
+	path := old(t, testEngine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }})
 	// what step 2 makes last
 	execute(t, path, "CREATE TABLE other (instance_uuid TEXT)",
 		"CREATE INDEX instance_mappings_unmigrated ON other (instance_uuid)")

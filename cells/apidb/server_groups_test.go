@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func testServerGroups(t *testing.T, e engine) {
+func testServerGroups(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	withCells(t, s, 1)
 	wants[[]apidb.ServerGroup](t, "none")(s.ServerGroups(ctx, ""))(nil)
@@ -93,7 +93,7 @@ func testServerGroups(t *testing.T, e engine) {
 
 // testServerGroupsAtOnce: the limits on groups and their members hold when several are made at the
 // same time.
-func testServerGroupsAtOnce(t *testing.T, e engine) {
+func testServerGroupsAtOnce(t *testing.T, e testEngine) {
 	stores := e.processes(t)
 	full := errors.New("full")
 	atMost := func(n int64) func(has int64) error {

@@ -10,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // countLiving counts what a project has; of one user and in cells of a list, with one more
 // parameter for each.
-func countLiving(d *sqldb.Dialect, ofUser, inCells bool) string {
+func countLiving(d *engine.Dialect, ofUser, inCells bool) string {
 	query := `SELECT COUNT(*), COALESCE(SUM(s.vcpus), 0), COALESCE(SUM(s.memory_mb), 0), COUNT(m.queued_for_delete),
 	COALESCE(SUM(CASE WHEN m.queued_for_delete IS NULL OR COALESCE(m.user_id, '') = '' THEN 1 ELSE 0 END), 0)
 	FROM instance_mappings m LEFT JOIN request_specs s ON s.instance_uuid = m.instance_uuid

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func testQuotas(t *testing.T, e engine) {
+func testQuotas(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	wants[apidb.QuotaSet](t, "no quotas")(s.Quotas(ctx, "p"))(apidb.QuotaSet{})
 	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 8, "cores": -1}))
@@ -30,7 +30,7 @@ func testQuotas(t *testing.T, e engine) {
 	wants[apidb.QuotaSet](t, "another project's quotas")(s.Quotas(ctx, "q"))(apidb.QuotaSet{"instances": 1})
 }
 
-func testFlavors(t *testing.T, e engine) {
+func testFlavors(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	text := "for small things"
 	small := apidb.Flavor{Flavor: cellwire.Flavor{
@@ -72,7 +72,7 @@ func testFlavors(t *testing.T, e engine) {
 }
 
 // testFlavorChangesAtOnce: of changes at the same time none is lost.
-func testFlavorChangesAtOnce(t *testing.T, e engine) {
+func testFlavorChangesAtOnce(t *testing.T, e testEngine) {
 	s := e.fresh(t)
 	must(t, s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "a"}}}))
 	var all sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // wholeness is when Check last found the database whole: at a schema_version of SQLite, which grows
@@ -84,10 +84,10 @@ var expected = sync.OnceValues(func() ([]column, error) {
 	}
 	defer func() { _ = db.Close() }() // nothing is kept
 	db.SetMaxOpenConns(1)             // each has a memory of its own
-	if err := schema("").Apply(ctx, sqldb.SQLite, db); err != nil {
+	if err := schema("").Apply(ctx, engine.SQLite, db); err != nil {
 		return nil, fmt.Errorf("make the schema in memory: %w", err)
 	}
-	has, err := engines[sqldb.SQLite].has(ctx, db)
+	has, err := engines[engine.SQLite].has(ctx, db)
 	out := make([]column, 0, len(has))
 	for c := range has {
 		out = append(out, c)

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 //go:embed sql/*.sql
@@ -36,7 +37,7 @@ const (
 // of servers can be that of several processes, which learn of each other's changes by Changes.
 type DB struct {
 	kit    *sqldb.DB
-	engine *engine
+	engine *dbEngine
 	// writing is held by who writes: the kit's writer and beating are two connections to the same
 	// file.
 	writing    chan struct{}
@@ -68,7 +69,7 @@ type Options struct {
 const DefaultMaxNodes = 16
 
 // Open opens the database of the cell with the name, and brings its schema up to date. The address
-// is as sqldb.ParseAddress reads it. A file is for this process alone, and is made (mode 0600), as
+// is as engine.ParseAddress reads it. A file is for this process alone, and is made (mode 0600), as
 // is its directory (0700), when it is not there; a database of servers has to be there. One of
 // another program, or of a newer one, is refused and not touched.
 func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
@@ -107,7 +108,7 @@ func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), 
 
 // Version says how many steps of the schema the database at an address has had, and how many this
 // program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
-// process has the file open it is sqldb.ErrLocked.
+// process has the file open it is engine.ErrLocked.
 func Version(ctx context.Context, address string) (has, knows int, err error) {
 	o := DatabaseOptions()
 	has, err = sqldb.Version(ctx, address, o)
@@ -117,11 +118,11 @@ func Version(ctx context.Context, address string) (has, knows int, err error) {
 // Migrate runs the steps of the schema that the database of a cell lacks until it has had as many
 // as are asked for (0: all there are), and says how many it had before. Those that older programs
 // cannot live with are run as well, unless one of those lives: then the error, which names it,
-// matches sqldb.ErrInUse. A database that is no cell's yet is ErrNoCell.
+// matches engine.ErrInUse. A database that is no cell's yet is ErrNoCell.
 func Migrate(ctx context.Context, address string, to int) (had int, err error) {
 	if had, _, err = Version(ctx, address); errors.Is(err, fs.ErrNotExist) || err == nil && had == 0 {
 		return 0, fmt.Errorf("%w at %s; `compute-agent cells serve` makes it, with its name",
-			ErrNoCell, sqldb.Shown(address))
+			ErrNoCell, engine.Shown(address))
 	}
 	if err != nil {
 		return 0, err
@@ -155,9 +156,9 @@ var (
 func classifyError(kind error) error {
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind {
-	case sqldb.ErrCorrupt:
+	case engine.ErrCorrupt:
 		return errDamaged
-	case sqldb.ErrSchema, sqldb.ErrNotDatabase:
+	case engine.ErrSchema, engine.ErrNotDatabase:
 		return errNotOurs
 	}
 	return ErrUnavailable

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
-// engine is how a database engine is asked what a cell asks. Statements are the same for all where
-// they can be; what differs beside the words of its Dialect is here.
-type engine struct {
-	*sqldb.Dialect
+// dbEngine is how a database engine is asked what a cell asks. Statements are the same for all
+// where they can be; what differs beside the words of its Dialect is here.
+type dbEngine struct {
+	*engine.Dialect
 	// matches says that patterns, tags and metadata are looked at by the engine, row by row.
 	// Otherwise rows are read and looked at here: functions of servers for that differ from each
 	// other.
@@ -35,20 +36,20 @@ const (
 	softRows    = "gone < 2 AND deleted_at > 0 AND deleted_at <= ?"
 )
 
-var engines = map[*sqldb.Dialect]*engine{
-	sqldb.SQLite: {
-		Dialect: sqldb.SQLite, matches: true, present: presentRows, soft: softRows, softAt: "deleted_at",
+var engines = map[*engine.Dialect]*dbEngine{
+	engine.SQLite: {
+		Dialect: engine.SQLite, matches: true, present: presentRows, soft: softRows, softAt: "deleted_at",
 		allColumns: "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' " +
 			"AND t.name NOT LIKE 'sqlite_%'",
 	},
-	sqldb.MySQL: {
-		Dialect: sqldb.MySQL, older: "i.older", present: "i.host_present = ?",
+	engine.MySQL: {
+		Dialect: engine.MySQL, older: "i.older", present: "i.host_present = ?",
 		soft: "soft_at > 0 AND soft_at <= ?", softAt: "soft_at",
 		columns:    []column{{"instances", "older"}, {"instances", "host_present"}, {"instances", "soft_at"}},
 		allColumns: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE()",
 	},
-	sqldb.PostgreSQL: {
-		Dialect: sqldb.PostgreSQL, present: presentRows, soft: softRows, softAt: "deleted_at",
+	engine.PostgreSQL: {
+		Dialect: engine.PostgreSQL, present: presentRows, soft: softRows, softAt: "deleted_at",
 		allColumns: "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN " +
 			"pg_namespace n ON n.oid = c.relnamespace " +
 			"WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped",
@@ -60,12 +61,12 @@ var engines = map[*sqldb.Dialect]*engine{
 const changesOf = "i.hidden = 0 AND i.host <> '' AND (i.gone + 0 < 2 OR i.cleanup_due = 1) AND i.host = ? AND " +
 	"i.revision > ? ORDER BY i.revision"
 
-func (e *engine) allOf() string { return e.present + " ORDER BY i.revision + 0" }
+func (e *dbEngine) allOf() string { return e.present + " ORDER BY i.revision + 0" }
 
 // livingOf says whether a host, which is asked for twice, has servers that are not deleted, hidden
 // ones among them. The first is read from an index of the host's rows, the other from that of the
 // few hidden ones.
-func (e *engine) livingOf() string {
+func (e *dbEngine) livingOf() string {
 	return "SELECT EXISTS (SELECT 1 FROM instances i WHERE " + e.present + " AND i.gone + 0 < 2) OR " +
 		"EXISTS (SELECT 1 FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ?)"
 }
@@ -77,7 +78,7 @@ func unfinished(since, condition string) string {
 }
 
 // softlyDeleted asks for those that were softly deleted until a time and are not in a task state.
-func (e *engine) softlyDeleted() string { return unfinished(e.softAt, e.soft+" AND task_state <> ?") }
+func (e *dbEngine) softlyDeleted() string { return unfinished(e.softAt, e.soft+" AND task_state <> ?") }
 
 const (
 	hiddenUntil = "hidden = 1 AND inserted_at <= ?"
@@ -102,7 +103,7 @@ func listParameters(texts []string) (parameters string, args []any) {
 }
 
 // has are the columns of all tables.
-func (e *engine) has(ctx context.Context, db sqldb.Querier) (map[column]bool, error) {
+func (e *dbEngine) has(ctx context.Context, db sqldb.Querier) (map[column]bool, error) {
 	out := map[column]bool{}
 	err := sqldb.Each(ctx, db, e.allColumns, nil, func(row sqldb.Row) error {
 		var c column

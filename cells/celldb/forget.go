@@ -109,7 +109,7 @@ func (d *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 
 // usedNode says whether a node has servers, hidden ones and those to be removed among them, or is
 // an end of a migration. Its host, uuid and name are asked for twice, then its uuid twice.
-func (e *engine) usedNode() string {
+func (e *dbEngine) usedNode() string {
 	return "SELECT EXISTS (SELECT 1 FROM instances i WHERE " + e.present + " AND (i.node_uuid = ? OR i.node = ?)) OR " +
 		"EXISTS (SELECT 1 FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? AND " +
 		"(i.node_uuid = ? OR i.node = ?)) OR " +

@@ -84,7 +84,7 @@ type residual struct {
 }
 
 // residual is nil when the engine looks at everything.
-func (e *engine) residual(q cellwire.ServerQuery) *residual {
+func (e *dbEngine) residual(q cellwire.ServerQuery) *residual {
 	if e.matches {
 		return nil
 	}

@@ -146,7 +146,7 @@ func checkQuery(q cellwire.ServerQuery) error {
 
 // statement makes SQL of a query that was checked: columns, in which the key's are added for %s,
 // and the conditions, the order and the limit. keys is of how many values a row's key is.
-func (e *engine) statement(q cellwire.ServerQuery, columns, from string) (query string, args []any, keys int) {
+func (e *dbEngine) statement(q cellwire.ServerQuery, columns, from string) (query string, args []any, keys int) {
 	order := e.order(q)
 	w := e.conditions(q)
 	if q.After != nil {
@@ -173,7 +173,7 @@ func (e *engine) statement(q cellwire.ServerQuery, columns, from string) (query 
 
 // indexFor is the index that has the rows of a query in their order, which MySQL has to be given:
 // it finds another one, and reads all rows before the page; "" leaves the choice to the engine.
-func (e *engine) indexFor(q cellwire.ServerQuery) string {
+func (e *dbEngine) indexFor(q cellwire.ServerQuery) string {
 	if e.older == "" || len(q.UUIDs)+len(q.Hosts) > 0 ||
 		len(q.Sort) == 0 || q.Sort[0] != (cellwire.SortKey{Key: "created_at", Desc: true}) {
 		return ""
@@ -200,7 +200,7 @@ type sortKey struct {
 }
 
 // order is what a query is sorted by, the uuid last.
-func (e *engine) order(q cellwire.ServerQuery) []sortKey {
+func (e *dbEngine) order(q cellwire.ServerQuery) []sortKey {
 	same := func(v any) any { return v }
 	order := make([]sortKey, 0, len(q.Sort)+1)
 	for _, k := range q.Sort {
@@ -269,7 +269,7 @@ func (w *where) addEquals(column, value string) {
 
 // oneOf adds a condition that a column has one of some values. MariaDB sorts all rows when a list
 // that comes from a query selects few of them.
-func (w *where) oneOf(e *engine, column string, list []string) {
+func (w *where) oneOf(e *dbEngine, column string, list []string) {
 	switch {
 	case len(list) == 0:
 		w.add("1 = 0")
@@ -282,7 +282,7 @@ func (w *where) oneOf(e *engine, column string, list []string) {
 }
 
 // conditions are those of a query, but for the page's beginning and what is looked at here.
-func (e *engine) conditions(q cellwire.ServerQuery) *where {
+func (e *dbEngine) conditions(q cellwire.ServerQuery) *where {
 	w := &where{terms: []string{"i.hidden = 0"}}
 	switch { // + 0 keeps an engine from an index that would not give the order
 	case q.Deleted == cellwire.DeletedNone && !q.SoftDeleted:

@@ -77,7 +77,7 @@ const (
 )
 
 // tasksOn are the servers of a host with a task, and what that is.
-func (e *engine) tasksOn() string {
+func (e *dbEngine) tasksOn() string {
 	return "SELECT i.uuid, i.task_state FROM instances i WHERE " + e.present +
 		" AND i.gone + 0 < 2 AND i.task_state <> '' ORDER BY i.uuid"
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// The agents of a host are those of [agentruns.Agents], and are kept in the table host_agents. While
-// it is proven that there are several, the host gets no new servers.
+// The agents of a host are those of [agentruns.Agents], and are kept in the table host_agents.
+// While it is proven that there are several, the host gets no new servers.
 
 // severalAgentsWindow is how long after its last report an agent still counts as one of two.
 func severalAgentsWindow(m Moment) time.Duration { return 5 * m.DownTime }

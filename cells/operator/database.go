@@ -55,7 +55,7 @@ func APISchema(ctx context.Context, store apidb.Store, name, shown string) (*Sch
 }
 
 // UpgradeAPI upgrades the schema of the API database to a step; 0: to the newest. A compute API
-// that has it open did that when it started. sqldb.ErrInUse while programs of an older version
+// that has it open did that when it started. engine.ErrInUse while programs of an older version
 // use what the upgrade takes away.
 func UpgradeAPI(ctx context.Context, store apidb.Store, name, shown string, to int) (*Upgrade, error) {
 	had := 0

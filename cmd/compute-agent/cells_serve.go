@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 func newCellsServe() *cobra.Command {
@@ -81,7 +81,7 @@ func newCellDBVersion() *cobra.Command {
 				return err
 			}
 			has, knows, err := celldb.Version(cmd.Context(), name)
-			found, err := operator.SchemaOf(sqldb.Shown(name), has, knows, err)
+			found, err := operator.SchemaOf(engine.Shown(name), has, knows, err)
 			return opts.ShowSchema(cmd, found, err, "not possible: `compute-agent cells serve` creates it")
 		},
 	}
@@ -104,7 +104,7 @@ func newCellDBUpgrade() *cobra.Command {
 				return cli.BesideOlder(err)
 			}
 			has, knows, err := celldb.Version(cmd.Context(), name)
-			return opts.ShowUpgrade(cmd, operator.UpgradeOf(sqldb.Shown(name), had, has, knows), err)
+			return opts.ShowUpgrade(cmd, operator.UpgradeOf(engine.Shown(name), had, has, knows), err)
 		},
 	}
 	opts.AddFlags(cmd)

@@ -74,7 +74,7 @@ func (o *databaseOptions) with(cmd *cobra.Command, do func(placement.ManagedData
 	return cli.OnDatabase(cmd, name, func() error { return do(placement.ManagedDatabase{Config: made}) })
 }
 
-// location is the name of the database (see sqldb.ParseAddress), and how Placement opens it.
+// location is the name of the database (see engine.ParseAddress), and how Placement opens it.
 func (o *databaseOptions) location() (name string, made placement.Config, err error) {
 	if made, err = o.placementConfig(); err == nil {
 		name, err = made.DatabaseName()

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -44,7 +44,7 @@ func newPlacementMigrate() *cobra.Command {
 			log := cli.NewLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
 			migrate.Placement = controlplane.Placement(cfg, controlplane.Listening{}, nil, log)
 			var done control.Migration
-			err = cli.AuditDatabase(cmd, placement.AuditService, cfg, sqldb.Shown(cfg.Placement.Database),
+			err = cli.AuditDatabase(cmd, placement.AuditService, cfg, engine.Shown(cfg.Placement.Database),
 				func() (did any, err error) {
 					const what = "Starting the drivers, and moving what has to move"
 					done, err = cli.WithProgressOf(cmd, what, func(*render.Progress) (control.Migration, error) {

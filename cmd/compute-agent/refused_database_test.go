@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -72,13 +72,13 @@ func TestRealRefusedDatabases(t *testing.T) {
 func TestExitCodesOfDatabases(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for kind, want := range map[error]int{
-		sqldb.ErrSchema: cli.ExitProtect, sqldb.ErrNotDatabase: cli.ExitProtect, sqldb.ErrLost: cli.ExitProtect,
-		sqldb.ErrLocked: cli.ExitFailed, sqldb.ErrInUse: cli.ExitFailed,
-		sqldb.ErrUnreachable: cli.ExitFailed, sqldb.ErrDenied: cli.ExitFailed,
-		sqldb.ErrFull: cli.ExitFailed, sqldb.ErrReadOnly: cli.ExitFailed, sqldb.ErrIO: cli.ExitFailed,
-		sqldb.ErrCorrupt: cli.ExitFailed,
+		engine.ErrSchema: cli.ExitProtect, engine.ErrNotDatabase: cli.ExitProtect, engine.ErrLost: cli.ExitProtect,
+		engine.ErrLocked: cli.ExitFailed, engine.ErrInUse: cli.ExitFailed,
+		engine.ErrUnreachable: cli.ExitFailed, engine.ErrDenied: cli.ExitFailed,
+		engine.ErrFull: cli.ExitFailed, engine.ErrReadOnly: cli.ExitFailed, engine.ErrIO: cli.ExitFailed,
+		engine.ErrCorrupt: cli.ExitFailed,
 	} {
-		if got := cli.ExitCode(fmt.Errorf("open the database: %w", &sqldb.Error{Kind: kind})); got != want {
+		if got := cli.ExitCode(fmt.Errorf("open the database: %w", &engine.Error{Kind: kind})); got != want {
 			t.Errorf("%v: exit code %d, want %d", kind, got, want)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -222,12 +222,12 @@ func (m *migration) withDatabase(ctx context.Context, database string, f func(ct
 
 // refuseDatabase converts errors of a database, or of its copy, to refusals.
 func refuseDatabase(err error, path string) error {
-	var wrong *sqldb.Error
+	var wrong *engine.Error
 	if errors.As(err, &wrong) {
 		wrong.Database = path
 	}
-	if errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrInUse) || errors.Is(err, sqldb.ErrSchema) ||
-		errors.Is(err, sqldb.ErrLost) {
+	if errors.Is(err, engine.ErrLocked) || errors.Is(err, engine.ErrInUse) || errors.Is(err, engine.ErrSchema) ||
+		errors.Is(err, engine.ErrLost) {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}
 	return err

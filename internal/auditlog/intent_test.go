@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -61,7 +61,7 @@ func TestIntents(t *testing.T) {
 	testproc.NoError(t, act(ctx, 0, nil))
 	broken := errors.New("refused")
 	testproc.ErrorIs(t, act(ctx, 1, broken), broken, "the change: %v")
-	_ = act(ctx, 2, fmt.Errorf("commit: %w", sqldb.ErrOutcomeUnknown))
+	_ = act(ctx, 2, fmt.Errorf("commit: %w", engine.ErrOutcomeUnknown))
 	request, trail := l.Begin(ctx, Record{Method: "POST", RequestID: "req-1"}) // with two acts, of which one fails
 	testproc.NoError(t, act(request, 3, nil))
 	_ = act(request, 4, broken)

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Trail gathers what a request or command changes, for one record. It is safe for concurrent use.
@@ -134,7 +134,7 @@ func (t *Trail) Intend(ctx context.Context, changes ...Change) error {
 // Failed keeps that an act ended with an error: if this does not say whether it changed anything,
 // its intent is not closed.
 func (t *Trail) Failed(err error) {
-	if t == nil || !errors.Is(err, sqldb.ErrOutcomeUnknown) {
+	if t == nil || !errors.Is(err, engine.ErrOutcomeUnknown) {
 		return
 	}
 	t.mu.Lock()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // unixURL begins the address of a unix socket.
@@ -82,12 +82,12 @@ func databaseDSN(s string) *fault {
 			bad.hint = like
 			return bad
 		}
-		if _, err := sqldb.PathOf(s); err != nil {
+		if _, err := engine.PathOf(s); err != nil {
 			return faultf(like, "%s", err.Error())
 		}
 		return nil
 	}
-	a, err := sqldb.ParseAddressOf(s, anyCredentials) // resolveDatabase looks whether there is one
+	a, err := engine.ParseAddressOf(s, anyCredentials) // resolveDatabase looks whether there is one
 	if err == nil && a.Shared() && !a.HasPassword {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/systemd"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -78,7 +78,7 @@ func TestPasswordThatIsACredential(t *testing.T) {
 			continue
 		}
 		testproc.Check(t, err)
-		a := testproc.Try(sqldb.ParseAddress(cfg.Cell.Database)).Or(t)
+		a := testproc.Try(engine.ParseAddress(cfg.Cell.Database)).Or(t)
 		if a.PasswordFile != tc.want {
 			t.Errorf("%s: %s in %s", name, a.PasswordFile, cfg.Cell.Database)
 		}

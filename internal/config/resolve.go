@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -65,13 +65,13 @@ const anyCredentials = "/run/credentials/-"
 
 // resolveDatabase turns the name of a credential with the password of a database into its path.
 func (l *loader) resolveDatabase(key string, name *string) {
-	a, err := sqldb.ParseAddressOf(*name, anyCredentials)
+	a, err := engine.ParseAddressOf(*name, anyCredentials)
 	if err != nil || a.PasswordFile == "" {
 		return
 	}
 	path := strings.TrimPrefix(a.PasswordFile, anyCredentials+"/")
 	if l.resolveCredential(key, &path); path != a.PasswordFile {
-		*name = sqldb.SetPasswordFile(*name, path)
+		*name = engine.SetPasswordFile(*name, path)
 	}
 }
 

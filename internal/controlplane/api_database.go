@@ -21,12 +21,13 @@ import (
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/api"
 )
 
 // APIDatabase is which API database the commands of an operator are for.
 type APIDatabase struct {
-	sqldb.Address
+	engine.Address
 	Name string // to open it by; it may have a password
 }
 

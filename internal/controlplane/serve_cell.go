@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
@@ -33,7 +33,7 @@ func ServeCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	if made.Denied, err = OpenDenyList(cfg.DenyList, log); err != nil {
 		return err
 	}
-	address, err := sqldb.ParseAddress(made.Database)
+	address, err := engine.ParseAddress(made.Database)
 	if err != nil {
 		return fmt.Errorf("%w: cell.database: %w", config.ErrInvalid, err)
 	}

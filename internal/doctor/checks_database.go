@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Database is a database of servers that the configuration names.
@@ -51,7 +52,7 @@ func checkDatabases(ctx context.Context, e *Env) []Result {
 
 func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 	c := databaseCheck{env: e, of: d}
-	a, err := sqldb.ParseAddress(d.Address)
+	a, err := engine.ParseAddress(d.Address)
 	if err == nil && e.foreign(a.PasswordFile) != "" {
 		c.add("", Skipped, "root does not follow the symbolic link "+e.foreign(a.PasswordFile)+
 			", which another user can have made, to its password", "", "")
@@ -146,16 +147,16 @@ func (c *databaseCheck) edit(option string) string {
 }
 
 func (c *databaseCheck) server() string {
-	engine := "MySQL "
+	product := "MySQL "
 	switch {
 	case strings.HasPrefix(c.Address, "postgres"):
-		engine = "PostgreSQL "
+		product = "PostgreSQL "
 	case strings.Contains(c.Facts["version"], "MariaDB"):
-		engine = "MariaDB "
+		product = "MariaDB "
 	}
 	version, _, _ := strings.Cut(c.Facts["version"], "-")
 	version, _, _ = strings.Cut(version, " ")
-	return engine + version
+	return product + version
 }
 
 // unusable explains why there is no answer.
@@ -163,10 +164,10 @@ func (c *databaseCheck) unusable(err error) {
 	why, fix := c.of.Of+" answers all requests with 503.",
 		c.env.command("editor %s", c.env.Config.File())+"   # "+c.of.Key
 	switch {
-	case errors.Is(err, sqldb.ErrReadOnly):
+	case errors.Is(err, engine.ErrReadOnly):
 		fix = "name the server that takes writes in " +
 			c.of.Key + ", or make this one take them: SET GLOBAL read_only = OFF"
-	case errors.Is(err, sqldb.ErrDenied):
+	case errors.Is(err, engine.ErrDenied):
 		fix = "check the user and the password_file of " +
 			c.of.Key + ", and what is granted: GRANT ALL ON DATABASE.* TO USER"
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -44,11 +45,11 @@ func TestDatabaseWithACredential(t *testing.T) {
 	asked := 0
 	e := &Env{Root: f.root, Stat: f.stat, Config: &config.Config{}}
 	e.Databases = []Database{{
-		Address: sqldb.SetPasswordFile("mysql://cell@db/cell1?password_file=x", credential),
+		Address: engine.SetPasswordFile("mysql://cell@db/cell1?password_file=x", credential),
 		Name:    "cell.cell1", Of: "the cell cell1",
 		Diagnose: func(context.Context) (sqldb.Diagnosis, error) {
 			asked++
-			return sqldb.Diagnosis{}, &sqldb.Error{Kind: sqldb.ErrDenied}
+			return sqldb.Diagnosis{}, &engine.Error{Kind: engine.ErrDenied}
 		},
 	}}
 	judge := func(severity Severity, found string) {
@@ -94,11 +95,11 @@ func TestDatabases(t *testing.T) {
 			"MySQL 8.0.36, step 2 of the schema, writable, no TLS, on this machine"},
 		"PostgreSQL": {postgresServerFacts, nil, nil, "", OK, "PostgreSQL 15.6, step 2"},
 
-		"unreachable": {galeraFacts, nil, &sqldb.Error{Kind: sqldb.ErrUnreachable},
+		"unreachable": {galeraFacts, nil, &engine.Error{Kind: engine.ErrUnreachable},
 			"", Error, "cannot be opened"},
-		"read-only": {galeraFacts, nil, &sqldb.Error{Kind: sqldb.ErrReadOnly},
+		"read-only": {galeraFacts, nil, &engine.Error{Kind: engine.ErrReadOnly},
 			"", Error, "cannot be written"},
-		"denied": {galeraFacts, nil, &sqldb.Error{Kind: sqldb.ErrDenied}, "", Error, "denied"},
+		"denied": {galeraFacts, nil, &engine.Error{Kind: engine.ErrDenied}, "", Error, "denied"},
 		"not ours": {galeraFacts,
 			func(d *diagnosis) { d.Schema = errors.New("other tables") }, nil, "schema", Error, "other tables"},
 		"older": {galeraFacts,

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/systemd"
 )
@@ -99,7 +100,7 @@ func databasesOf(services []Service) (out []Database) {
 			{Database{cfg.Cell.Database, strings.Replace(cell, " ", ".", 1), "the " + cell, "cell.database", nil,
 				"systemctl restart 'compute-agent-cell@*'"}, celldb.DatabaseOptions},
 		} {
-			if a, err := sqldb.ParseAddress(d.Address); err != nil || !a.Shared() {
+			if a, err := engine.ParseAddress(d.Address); err != nil || !a.Shared() {
 				continue // checked by the configuration, or a file that its service protects
 			}
 			if slices.ContainsFunc(out, func(other Database) bool { return other.Address == d.Address }) {

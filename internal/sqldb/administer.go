@@ -13,9 +13,9 @@ import (
 
 // Administer runs f on one connection to a database of servers, as it is: no schema is looked for,
 // none is made. A statement may take an hour. op is what is being done, for errors, which are
-// *[Error].
+// *[engine.Error].
 func Administer(
-	ctx context.Context, name, op string, o Options, f func(context.Context, *Dialect, *sql.DB) error,
+	ctx context.Context, name, op string, o Options, f func(context.Context, *engine.Dialect, *sql.DB) error,
 ) error {
 	a, err := o.Address(op, name)
 	if err != nil {
@@ -24,7 +24,7 @@ func Administer(
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if !a.Shared() {
 		return db.Explain(ctx, op,
-			&Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
+			&engine.Error{Kind: engine.ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
 	if db.connector, err = a.Connect(engine.Patience); err == nil {
 		err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
@@ -52,7 +52,7 @@ func (s Session) String() string {
 
 // Sessions are the other connections to the database that q is connected to, on the same server. A
 // MariaDB or MySQL user without the privilege PROCESS sees its own only.
-func Sessions(ctx context.Context, d *Dialect, q Querier) ([]Session, error) {
+func Sessions(ctx context.Context, d *engine.Dialect, q Querier) ([]Session, error) {
 	return All(ctx, q, func(row Row) (s Session, err error) {
 		err = row.Scan(&s.User, &s.Client, &s.Program, &s.State)
 		return s, err
@@ -61,9 +61,9 @@ func Sessions(ctx context.Context, d *Dialect, q Querier) ([]Session, error) {
 
 // Guard makes triggers that refuse what sessions of other programs change in tables, with a
 // message. name begins their names. It may be repeated.
-func Guard(ctx context.Context, d *Dialect, db *sql.DB, name, message string, tables []string) error {
+func Guard(ctx context.Context, d *engine.Dialect, db *sql.DB, name, message string, tables []string) error {
 	for _, statement := range d.Servers.Guard(name, message, tables) {
-		if _, err := db.ExecContext(ctx, statement); err != nil && !d.Is(err, Exists) {
+		if _, err := db.ExecContext(ctx, statement); err != nil && !d.Is(err, engine.Exists) {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func Guard(ctx context.Context, d *Dialect, db *sql.DB, name, message string, ta
 
 // Unguard removes the triggers that Guard makes, as far as there are any. It names no trigger that
 // is not there: MariaDB refuses that, too, to users that are not allowed to remove triggers.
-func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []string) error {
+func Unguard(ctx context.Context, d *engine.Dialect, db *sql.DB, name string, tables []string) error {
 	_, some, err := Guarded(ctx, d, db, name, tables)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []
 // Guarded returns how many tables have all triggers that Guard makes, and which have some or all of
 // them. A MariaDB or MySQL user without the privilege TRIGGER sees none.
 func Guarded(
-	ctx context.Context, d *Dialect, q Querier, name string, tables []string,
+	ctx context.Context, d *engine.Dialect, q Querier, name string, tables []string,
 ) (whole int, some []string, err error) {
 	for _, table := range tables {
 		var there int
@@ -107,8 +107,8 @@ func Guarded(
 
 // TryTriggers is an error, of which TriggersRefused is true, if the server lets only administrators
 // make and remove triggers. Nothing is changed. name is that of no trigger.
-func TryTriggers(ctx context.Context, d *Dialect, db *sql.DB, name string) error {
-	if d != MySQL {
+func TryTriggers(ctx context.Context, d *engine.Dialect, db *sql.DB, name string) error {
+	if d != engine.MySQL {
 		return nil
 	}
 	_, err := db.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+name)
@@ -125,8 +125,8 @@ type Triggers struct {
 }
 
 // TriggerRules looks up the rules for triggers. Users' privileges are not looked at.
-func TriggerRules(ctx context.Context, d *Dialect, q Querier) (r Triggers, err error) {
-	if d != MySQL {
+func TriggerRules(ctx context.Context, d *engine.Dialect, q Querier) (r Triggers, err error) {
+	if d != engine.MySQL {
 		return r, nil
 	}
 	type variable struct{ name, value string }

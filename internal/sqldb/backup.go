@@ -73,7 +73,7 @@ func SyncFile(file string) error {
 // BackUpFile is DB.Backup for a database file that no process of ours has open.
 func BackUpFile(ctx context.Context, path, file string) (err error) {
 	path, err = filepath.Abs(path)
-	db := &DB{Dialect: SQLite, path: realName(path)}
+	db := &DB{Dialect: engine.SQLite, path: realName(path)}
 	if err == nil {
 		err = db.lockExisting()
 	}
@@ -93,9 +93,9 @@ func (db *DB) lockExisting() (err error) {
 }
 
 // LockFile locks a database file that is there, so that no process of ours opens it. Errors are
-// *[Error].
+// *[engine.Error].
 func LockFile(ctx context.Context, path string) (release func() error, err error) {
-	db := &DB{Dialect: SQLite, path: realName(path)}
+	db := &DB{Dialect: engine.SQLite, path: realName(path)}
 	if err := db.lockExisting(); err != nil {
 		return nil, db.Explain(ctx, "locking", err)
 	}

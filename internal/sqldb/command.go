@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // CommandPath is where the admin socket of a process runs commands on its database.
@@ -86,7 +87,7 @@ const (
 // which opens it. A database file belongs to one process: if a service has it open, it runs ask,
 // with the admin socket of the service.
 func RunWhereOpen(ctx context.Context, name string, direct func() error, ask func(socket string) error) error {
-	database, err := ParseAddress(name)
+	database, err := engine.ParseAddress(name)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func RunWhereOpen(ctx context.Context, name string, direct func() error, ask fun
 	defer cancel()
 	for {
 		err := direct()
-		if !errors.Is(err, ErrLocked) {
+		if !errors.Is(err, engine.ErrLocked) {
 			return err
 		}
 		if h := HolderOf(database.Path); h.Socket != "" {

@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -101,10 +102,10 @@ func TestLostCommit(t *testing.T) {
 		}{
 			{"before the server has it", dbservers.LoseCommit, 0, 2, nil},
 			{"before the server has it, beside others", dbservers.LoseCommit, 3, 2, nil},
-			{"before the server has it, beside many", dbservers.LoseCommit, 40, 1, sqldb.ErrOutcomeUnknown},
+			{"before the server has it, beside many", dbservers.LoseCommit, 40, 1, engine.ErrOutcomeUnknown},
 			{"before the client has the answer", dbservers.LoseAnswer, 0, 1, nil},
 			{"before the client has the answer, beside others", dbservers.LoseAnswer, 10, 1, nil},
-			{"before the client has the answer, beside many", dbservers.LoseAnswer, 40, 1, sqldb.ErrOutcomeUnknown},
+			{"before the client has the answer, beside many", dbservers.LoseAnswer, 40, 1, engine.ErrOutcomeUnknown},
 			{"until the client is back", dbservers.DelayCommit, 0, 1, nil},
 			{"after the answer", dbservers.CloseAfter, 0, 1, nil},
 		} {
@@ -171,7 +172,7 @@ func TestRealCommitThatWaitsForAStandbyIsNotShown(t *testing.T) {
 	_, err := add(t.Context(), other, 1) // which waits for the standby as long as that needs
 	must(t, err)
 	p.Standby.Pause(t)
-	testproc.Try(add(t.Context(), db, 2)).ErrorIs(t, sqldb.ErrOutcomeUnknown, "without a standby: %v")
+	testproc.Try(add(t.Context(), db, 2)).ErrorIs(t, engine.ErrOutcomeUnknown, "without a standby: %v")
 	testproc.EqualList(t, parts(t, other), []int64{1}, "the primary shows %v, and the standby has [1]")
 	p.Standby.Continue(t)
 	p.WaitSynchronous(t)
@@ -207,7 +208,7 @@ func TestRealCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 	})
 	p.Primary.Kill(t)
 	p.Primary.Start(t)
-	testproc.ErrorIs(t, <-ended, sqldb.ErrOutcomeUnknown, "without a standby: %v")
+	testproc.ErrorIs(t, <-ended, engine.ErrOutcomeUnknown, "without a standby: %v")
 	p.Standby.Continue(t)
 }
 
@@ -248,7 +249,7 @@ func TestStormOfLostCommits(t *testing.T) {
 					switch _, err := add(t.Context(), db, n); {
 					case err == nil:
 						acked[c] = append(acked[c], n)
-					case errors.Is(err, sqldb.ErrOutcomeUnknown):
+					case errors.Is(err, engine.ErrOutcomeUnknown):
 						unknown[c]++
 					default:
 						t.Errorf("commit %d: got %v", n, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -18,7 +19,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		conflict := &mysql.MySQLError{Number: 1213, Message: "deadlock"}
-		r, start := retries{dialect: MySQL}, time.Now()
+		r, start := retries{dialect: engine.MySQL}, time.Now()
 		for r.wait(t.Context(), conflict) {
 		}
 		if took := time.Since(start); took < conflictPatience || took > conflictPatience+

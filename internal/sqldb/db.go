@@ -19,7 +19,7 @@ import (
 
 // DB is a database in use. It is safe for concurrent use.
 type DB struct {
-	Dialect *Dialect
+	Dialect *engine.Dialect
 	// Writer is the one connection that writes; its transactions begin with the lock for writing.
 	// Reader reads.
 	Writer, Reader *sql.DB
@@ -76,18 +76,18 @@ func (db *DB) Path() string { return db.path }
 // Steps is how many steps of the schema the database had when it was opened, and how many it has.
 func (db *DB) Steps() (had, has int) { return db.had, db.has }
 
-// Explain makes an *Error of an error of the database or of the file system, and of one that ends
-// with the context the context's. What callers decide on passes as it is.
+// Explain makes an *engine.Error of an error of the database or of the file system, and of one that
+// ends with the context the context's. What callers decide on passes as it is.
 func (db *DB) Explain(ctx context.Context, op string, err error) error {
 	return explain(ctx.Err(), db.Dialect, db.means, op, db.path, err)
 }
 
 // explain is Explain; ended is the error of the context.
-func explain(ended error, d *Dialect, means func(error) error, op, where string, err error) error {
+func explain(ended error, d *engine.Dialect, means func(error) error, op, where string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{}
+	e := &engine.Error{}
 	switch kind, hint := d.Kind(err); {
 	case errors.As(err, &e):
 		if e.Op != "" && e.Database != "" && e.Means != nil { // explained already
@@ -99,23 +99,24 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 			e.Op = op
 		}
 		e.Database = where
-	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Is(err, Interrupted)):
+	case ended != nil && (errors.Is(err, ended) || errors.Is(err, sql.ErrTxDone) || d.Is(err, engine.Interrupted)):
 		return fmt.Errorf("%s %s: %w", op, where, ended)
-	case errors.Is(err, ErrOutcomeUnknown):
-		e = &Error{Op: op, Database: where, Kind: ErrUnreachable, Err: err}
-	case errors.Is(err, ErrReplaced):
-		e = &Error{Op: op, Database: where, Kind: ErrReplaced, Err: err}
+	case errors.Is(err, engine.ErrOutcomeUnknown):
+		e = &engine.Error{Op: op, Database: where, Kind: engine.ErrUnreachable, Err: err}
+	case errors.Is(err, engine.ErrReplaced):
+		e = &engine.Error{Op: op, Database: where, Kind: engine.ErrReplaced, Err: err}
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
-		e = &Error{Op: op, Database: where, Kind: ErrUnreachable, Hint: "the connection to it is closed", Err: err}
+		e = &engine.Error{Op: op, Database: where, Kind: engine.ErrUnreachable,
+			Hint: "the connection to it is closed", Err: err}
 	case kind != nil:
-		e = &Error{Op: op, Database: where, Kind: kind, Hint: hint, Err: err}
-		if filepath.IsAbs(where) && errors.Is(kind, ErrFull) {
+		e = &engine.Error{Op: op, Database: where, Kind: kind, Hint: hint, Err: err}
+		if filepath.IsAbs(where) && errors.Is(kind, engine.ErrFull) {
 			e.Hint += "; make space in " + filepath.Dir(where)
 		}
-	case d.Is(err, Conflict|Mismatch):
-		e = &Error{Op: op, Database: where, Err: err}
-		if !d.Is(err, Conflict) {
-			e.Kind, e.Hint = ErrSchema,
+	case d.Is(err, engine.Conflict|engine.Mismatch):
+		e = &engine.Error{Op: op, Database: where, Err: err}
+		if !d.Is(err, engine.Conflict) {
+			e.Kind, e.Hint = engine.ErrSchema,
 				"its tables are not those of this program's schema; restore a backup, or report this"
 		}
 	default:
@@ -127,8 +128,8 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 	return e
 }
 
-// Check returns an error that matches ErrReplaced unless what is written now would be in the files
-// that the path names. Cost: three stats, about 4 µs.
+// Check returns an error that matches engine.ErrReplaced unless what is written now would be in the
+// files that the path names. Cost: three stats, about 4 µs.
 func (db *DB) Check() error {
 	if db.files == nil {
 		return nil
@@ -208,7 +209,7 @@ func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error 
 	began, err := db.read(ctx, f)
 	//nolint:errorlint // one of these values, never wrapped
 	if kind, _ := db.Dialect.Kind(err); !began &&
-		db.Dialect.Shared() && (kind == ErrUnreachable || kind == ErrReadOnly) {
+		db.Dialect.Shared() && (kind == engine.ErrUnreachable || kind == engine.ErrReadOnly) {
 		db.CloseIdle()
 		_, err = db.read(ctx, f)
 	}
@@ -250,9 +251,9 @@ func (db *DB) AnswersAt(socket string) {
 	}
 }
 
-// RefuseLoss is an error that matches ErrLost if the database is at a lower version than was noted.
-// Otherwise the version is noted: after a restore, or the first time, it is known from now on what
-// there was.
+// RefuseLoss is an error that matches engine.ErrLost if the database is at a lower version than was
+// noted. Otherwise the version is noted: after a restore, or the first time, it is known from now
+// on what there was.
 func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
 	if db.lock == nil {
 		return nil

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Diagnosis is what can be seen of a database of servers, for people who look for what is wrong.
@@ -23,7 +25,7 @@ type Diagnosis struct {
 }
 
 // Diagnose looks at a database of servers, and changes nothing. The error is that it cannot be used
-// at all, an *[Error].
+// at all, an *[engine.Error].
 func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err error) {
 	const op = "looking at"
 	a, err := o.Address(op, name)
@@ -33,7 +35,7 @@ func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err err
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if !a.Shared() {
 		return d, db.Explain(ctx, op,
-			&Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
+			&engine.Error{Kind: engine.ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
 	d = Diagnosis{Address: a.String(), Facts: map[string]string{}, Newest: o.Schema.Newest()}
 	if db.connector, err = a.Connect(0); err == nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -40,12 +41,12 @@ func TestDiagnose(t *testing.T) {
 			t.Errorf("with a table that cannot be written: %+v", d)
 		}
 		dbservers.Execute(t, name, "ALTER TABLE steps RENAME TO others")
-		if d := look(); !errors.Is(d.Schema, sqldb.ErrSchema) {
+		if d := look(); !errors.Is(d.Schema, engine.ErrSchema) {
 			t.Errorf("of another program: %+v", d)
 		}
 		proxy := dbservers.NewProxy(t, name)
 		proxy.Close()
-		if _, err := sqldb.Diagnose(t.Context(), proxy.DSN, summed()); !errors.Is(err, sqldb.ErrUnreachable) {
+		if _, err := sqldb.Diagnose(t.Context(), proxy.DSN, summed()); !errors.Is(err, engine.ErrUnreachable) {
 			t.Errorf("unreachable: %v", err)
 		}
 	})

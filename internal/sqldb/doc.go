@@ -7,8 +7,9 @@
 //	DB.Write    one transaction, acknowledged only if it is in the files that the path names
 //	DB.Read     one snapshot
 //	DB.Backup   a consistent copy while the database is in use
-//	Error       what is wrong with a database, and what to do about it
-//	Dialect     what differs from one database engine to the other; see package engine
+//
+// Package engine below it has the errors, which say what is wrong with a database and what to do
+// about it, the addresses of databases, and what differs from one database engine to the other.
 //
 // # One process
 //

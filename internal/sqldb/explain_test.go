@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -22,7 +23,7 @@ func TestExplain(t *testing.T) {
 	busy := errors.New("try again later")
 	o := options()
 	o.Means = func(kind error) error {
-		if errors.Is(kind, sqldb.ErrUnreachable) || errors.Is(kind, sqldb.ErrSchema) {
+		if errors.Is(kind, engine.ErrUnreachable) || errors.Is(kind, engine.ErrSchema) {
 			return busy
 		}
 		return nil
@@ -52,20 +53,20 @@ func TestExplain(t *testing.T) {
 			[]error{context.Canceled}, false},
 		"of a transaction that ended": {t.Context(),
 			sql.ErrTxDone, "reading " + path + ": it cannot be opened (the connection to it is closed): " +
-				sql.ErrTxDone.Error(), []error{sqldb.ErrUnreachable, sql.ErrTxDone, busy}, true},
+				sql.ErrTxDone.Error(), []error{engine.ErrUnreachable, sql.ErrTxDone, busy}, true},
 		"of a closed connection": {t.Context(),
 			sql.ErrConnDone, "reading " + path + ": it cannot be opened (the connection to it is closed): " +
-				sql.ErrConnDone.Error(), []error{sqldb.ErrUnreachable, busy}, true},
-		"without what was being done": {t.Context(), &sqldb.Error{Kind: sqldb.ErrFull, Hint: "make space"}, "reading " +
-			path + ": the disk is full (make space)", []error{sqldb.ErrFull}, false},
-		"with what was being done": {t.Context(), &sqldb.Error{Op: "writing", Kind: sqldb.ErrSchema}, "writing " +
-			path + ": its schema cannot be used", []error{sqldb.ErrSchema, busy}, true},
+				sql.ErrConnDone.Error(), []error{engine.ErrUnreachable, busy}, true},
+		"without what was being done": {t.Context(), &engine.Error{Kind: engine.ErrFull, Hint: "make space"},
+			"reading " + path + ": the disk is full (make space)", []error{engine.ErrFull}, false},
+		"with what was being done": {t.Context(), &engine.Error{Op: "writing", Kind: engine.ErrSchema}, "writing " +
+			path + ": its schema cannot be used", []error{engine.ErrSchema, busy}, true},
 		"explained already": {t.Context(),
-			&sqldb.Error{Op: "writing", Database: "elsewhere", Kind: sqldb.ErrSchema, Means: own},
-			"writing elsewhere: its schema cannot be used", []error{sqldb.ErrSchema, own}, false},
-		"with a meaning": {t.Context(), &sqldb.Error{Kind: sqldb.ErrSchema, Means: own}, "reading " + path +
+			&engine.Error{Op: "writing", Database: "elsewhere", Kind: engine.ErrSchema, Means: own},
+			"writing elsewhere: its schema cannot be used", []error{engine.ErrSchema, own}, false},
+		"with a meaning": {t.Context(), &engine.Error{Kind: engine.ErrSchema, Means: own}, "reading " + path +
 			": its schema cannot be used", []error{own}, false},
-		"of tables that are missing": {t.Context(), missing, missing.Error(), []error{sqldb.ErrSchema, busy}, true},
+		"of tables that are missing": {t.Context(), missing, missing.Error(), []error{engine.ErrSchema, busy}, true},
 	} {
 		got := db.Explain(c.ctx, "reading", c.err)
 		text := ""
@@ -97,12 +98,12 @@ func TestConflictAndFull(t *testing.T) {
 		})
 	}
 	must(t, write("CREATE TABLE c (x TEXT PRIMARY KEY); INSERT INTO c VALUES ('a')"))
-	var e *sqldb.Error
+	var e *engine.Error
 	if err := write("INSERT INTO c VALUES ('a')"); !errors.As(err, &e) || e.Kind != nil || e.Hint != "" ||
-		!sqldb.SQLite.Is(err, sqldb.Conflict) {
+		!engine.SQLite.Is(err, engine.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	if err := write("INSERT INTO c VALUES (hex(zeroblob(60000)))"); !errors.Is(err, sqldb.ErrFull) ||
+	if err := write("INSERT INTO c VALUES (hex(zeroblob(60000)))"); !errors.Is(err, engine.ErrFull) ||
 		!errors.As(err, &e) || e.Hint != "nothing was written; make space in "+filepath.Dir(path) {
 		t.Errorf("a full file: %v", err)
 	}

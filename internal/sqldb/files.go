@@ -168,7 +168,8 @@ func (f *databaseFiles) probeBy(probe func(context.Context) error) {
 	f.probe = probe
 }
 
-// check returns an error that matches ErrReplaced unless the path names the files that were opened.
+// check returns an error that matches engine.ErrReplaced unless the path names the files that were
+// opened.
 //
 // Cost: three stats, about 4 µs.
 func (f *databaseFiles) check() error {
@@ -196,13 +197,13 @@ func (f *databaseFiles) checkOne(path string) error {
 		return nil
 	case missing:
 		return fmt.Errorf("%w: there is no %s; put the same file back, or stop the service and restore a backup",
-			ErrReplaced, path)
+			engine.ErrReplaced, path)
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrReplaced, err)
+		return fmt.Errorf("%w: %w", engine.ErrReplaced, err)
 	case id != before:
 		return fmt.Errorf(
 			"%w: %s is another file than the one that is open; put that one back, or restart the service to use "+
-				"the new one", ErrReplaced, path)
+				"the new one", engine.ErrReplaced, path)
 	}
 	return nil
 }

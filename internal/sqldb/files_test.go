@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -50,7 +51,7 @@ func open(t *testing.T, params ...string) *database {
 
 // transaction is that of a DB on these files.
 func (d *database) transaction(ctx context.Context, f func(*sql.Tx) error) error {
-	db := &DB{Dialect: SQLite, files: d.databaseFiles}
+	db := &DB{Dialect: engine.SQLite, files: d.databaseFiles}
 	err := db.transaction(ctx, d.db, f)
 	db.Failed(err)
 	return err
@@ -79,12 +80,13 @@ func TestWriteToReplacedFileFails(t *testing.T) {
 			if replaced {
 				testproc.Check(t, os.WriteFile(d.path+suffix, nil, 0o600))
 			}
-			if err := d.insert(t, "lost"); !errors.Is(err, ErrReplaced) || !errors.Is(d.problem(), ErrReplaced) {
+			if err := d.insert(t, "lost"); !errors.Is(err, engine.ErrReplaced) ||
+				!errors.Is(d.problem(), engine.ErrReplaced) {
 				t.Errorf("%q, replaced %v: write: %v, problem: %v", suffix, replaced, err, d.problem())
 			}
 			busy, err := d.db.Conn(t.Context()) // the one that the pool has
 			testproc.Check(t, err)
-			if other, err := d.db.Conn(t.Context()); !errors.Is(err, ErrReplaced) {
+			if other, err := d.db.Conn(t.Context()); !errors.Is(err, engine.ErrReplaced) {
 				t.Errorf("%q, replaced %v: a connection to another file: %v, %v", suffix, replaced, other, err)
 			}
 			_ = busy.Close()
@@ -108,9 +110,9 @@ func TestDirectoryRenamed(t *testing.T) {
 	d := open(t)
 	dir := filepath.Dir(d.path)
 	rename(t, dir, dir+"-old")
-	testproc.ErrorIs(t, d.insert(t, "lost"), ErrReplaced, "write: %v")
+	testproc.ErrorIs(t, d.insert(t, "lost"), engine.ErrReplaced, "write: %v")
 	testproc.Check(t, os.Mkdir(dir, 0o700))
-	testproc.ErrorIs(t, d.insert(t, "lost"), ErrReplaced, "write with an empty directory in its place: %v")
+	testproc.ErrorIs(t, d.insert(t, "lost"), engine.ErrReplaced, "write with an empty directory in its place: %v")
 }
 
 // TestRemovedDuringCommit: the commit succeeds, in a file that is no longer there.
@@ -123,7 +125,7 @@ func TestRemovedDuringCommit(t *testing.T) {
 		}
 		return os.Remove(d.path)
 	})
-	testproc.ErrorIs(t, err, ErrReplaced, "got %v")
+	testproc.ErrorIs(t, err, engine.ErrReplaced, "got %v")
 }
 
 // TestProblemLastsUntilProbeSucceeds: a write for which there is no space makes the database
@@ -137,7 +139,7 @@ func TestProblemLastsUntilProbeSucceeds(t *testing.T) {
 		t.Errorf("a violated constraint: %v, problem: %v", err, d.problem())
 	}
 	if err := d.insert(t, strings.Repeat("x", 100_000)); err == nil || d.problem() == nil ||
-		Reason(d.problem()) != "no space is left on its disk" {
+		engine.Reason(d.problem()) != "no space is left on its disk" {
 		t.Fatalf("no space: %v, problem: %v", err, d.problem())
 	}
 	d.probe = errors.New("still full")

@@ -18,6 +18,7 @@ import (
 
 	"modernc.org/sqlite"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -219,7 +220,7 @@ func TestKeptStatementsAfterFailures(t *testing.T) {
 	db, w := fruit(t, 10)
 	const add, all = "INSERT INTO fruit VALUES (?)", "SELECT COUNT(*) FROM fruit"
 	for range 2 {
-		if _, err := db.ExecContext(t.Context(), add, "apple"); !SQLite.Is(err, Duplicate) {
+		if _, err := db.ExecContext(t.Context(), add, "apple"); !engine.SQLite.Is(err, engine.Duplicate) {
 			t.Fatal(err)
 		}
 		tx, err := db.BeginTx(t.Context(), nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // ErrLeaseLost says that this process does not hold a lease, or not any more: another one may have
@@ -264,7 +265,7 @@ func (l *Lease) runHolding(ctx context.Context, token string, f func(context.Con
 	if lost != nil {
 		return lost
 	}
-	late, cancel := Bounded(context.WithoutCancel(ctx))
+	late, cancel := engine.Bounded(context.WithoutCancel(ctx))
 	defer cancel()
 	_, err := l.on.ExecContext(late, "UPDATE "+
 		l.o.Table+" SET token = '', beat = beat + 1 WHERE name = ? AND token = ?", l.o.Name, token)

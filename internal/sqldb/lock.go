@@ -59,7 +59,7 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 		}
 		_ = f.Close() // the error above is the one that matters
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, &Error{Op: op, Database: path, Kind: ErrLocked,
+			return nil, &engine.Error{Op: op, Database: path, Kind: engine.ErrLocked,
 				Hint: who + " has it open, and a database file belongs to one process; stop that one first"}
 		}
 		return nil, engine.FileError(op, path, err)
@@ -78,7 +78,7 @@ func lockSoon(ctx context.Context, path string) (*lockFile, error) {
 	const tries, pause = 40, 50 * time.Millisecond
 	for i := 0; ; i++ {
 		l, err := lock(path, true, true)
-		if i == tries || !errors.Is(err, ErrLocked) || i > 0 && HolderOf(path).Socket != "" {
+		if i == tries || !errors.Is(err, engine.ErrLocked) || i > 0 && HolderOf(path).Socket != "" {
 			return l, err
 		}
 		if !wait.For(ctx, pause) {
@@ -161,7 +161,7 @@ func (l *lockFile) refuseLoss(version int64) error {
 		return nil
 	}
 	name := filepath.Base(l.path)
-	return &Error{Op: "opening", Database: l.path, Kind: ErrLost, Hint: fmt.Sprintf(
+	return &engine.Error{Op: "opening", Database: l.path, Kind: engine.ErrLost, Hint: fmt.Sprintf(
 		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or "+
 			"replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
 		version, noted, name, name)}

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // stepsTable is the table of a schema in a database of servers has a row for each step. done is 1
@@ -60,21 +61,21 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 		return had, had, err
 	case needs > to || had > to && all:
 		had = max(had, needs) // it may be under way
-		return had, had, &Error{
-			Kind: ErrSchema,
+		return had, had, &engine.Error{
+			Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf(
 				"it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that "+
 					"one; steps are not undone", had, to),
 		}
 	case had > 0 && had < least(steps[:to]) && s.OlderHint != "" && made:
-		return had, had, &Error{Kind: ErrSchema,
+		return had, had, &engine.Error{Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
 	case had > 0 && had < to && !all && made:
 		to = max(had, least(steps[:to]))
 		for n := had + 1; n <= to; n++ {
 			if steps[n-1].contract {
-				return had, had, &Error{
-					Kind: ErrSchema,
+				return had, had, &engine.Error{
+					Kind: engine.ErrSchema,
 					Hint: fmt.Sprintf(
 						"step %d of its schema ends the use by older programs, and this program needs it; stop "+
 							"those, and upgrade the database by command", n),
@@ -94,7 +95,7 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 }
 
 // needsNow is needs of all steps; 0 where no step was run, or the table of steps is not there yet.
-func (s *Schema) needsNow(ctx context.Context, d *Dialect, q Querier, had int) (int, error) {
+func (s *Schema) needsNow(ctx context.Context, d *engine.Dialect, q Querier, had int) (int, error) {
 	if has, err := HasTable(ctx, d, q, s.Table); err != nil || !has || had == 0 {
 		return 0, err
 	}
@@ -109,16 +110,16 @@ func (s *Schema) needs(ctx context.Context, q Querier, before int) (needs int, e
 	return needs, err
 }
 
-// CheckUse is an error that matches ErrSchema if a step was run or begun in a database of servers
-// after which a program that knows this schema only cannot use the database any more.
+// CheckUse is an error that matches engine.ErrSchema if a step was run or begun in a database of
+// servers after which a program that knows this schema only cannot use the database any more.
 func (s *Schema) CheckUse(ctx context.Context, q Querier) error {
 	newest := s.Newest()
 	needs, err := s.needs(ctx, q, math.MaxInt32)
 	if err != nil || needs <= newest {
 		return err
 	}
-	return &Error{
-		Kind: ErrSchema,
+	return &engine.Error{
+		Kind: engine.ErrSchema,
 		Hint: fmt.Sprintf(
 			"a newer program upgraded it to step %d of the schema, and this program knows %d: stop this one, use "+
 				"the newer one", needs, newest),
@@ -128,7 +129,7 @@ func (s *Schema) CheckUse(ctx context.Context, q Querier) error {
 // progress returns how many steps a database has had. made is false if it has had fewer than to
 // because its tables are being made for the first time, perhaps by another process that started at
 // the same time.
-func (s *Schema) progress(ctx context.Context, d *Dialect, q Querier, to int) (had int, made bool, err error) {
+func (s *Schema) progress(ctx context.Context, d *engine.Dialect, q Querier, to int) (had int, made bool, err error) {
 	had, err = s.version(ctx, d, q)
 	if err != nil || had == 0 || had >= to {
 		return had, true, err
@@ -150,7 +151,7 @@ func (s *Schema) beingMade(ctx context.Context, q Querier) bool {
 // migration is the steps that one process runs.
 type migration struct {
 	schema *Schema
-	d      *Dialect
+	d      *engine.Dialect
 	db     *sql.DB
 	// slow is for the statements of the steps.
 	slow  *sql.DB
@@ -175,7 +176,7 @@ func (m *migration) prepare(ctx context.Context) error {
 		return err
 	}
 	if !has {
-		if _, err := m.exec(ctx, "CREATE TABLE "+m.schema.Table+stepsTable); err != nil && !m.d.Is(err, Exists) {
+		if _, err := m.exec(ctx, "CREATE TABLE "+m.schema.Table+stepsTable); err != nil && !m.d.Is(err, engine.Exists) {
 			return err
 		}
 	}
@@ -249,7 +250,7 @@ func (m *migration) step(ctx context.Context, n int, s step) error {
 		}
 	}
 	for _, statement := range s.statements {
-		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Is(err, Exists) {
+		if _, err := m.slow.ExecContext(ctx, statement); err != nil && !m.d.Is(err, engine.Exists) {
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}

@@ -33,7 +33,7 @@ type Options struct {
 	// Readers is how many queries are answered at the same time; 0 is 4.
 	Readers int
 	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail
-	// with ErrFull. 0 is no limit.
+	// with engine.ErrFull. 0 is no limit.
 	MaxPages int
 	// Alone refuses a database of servers that another process has open, and keeps others from
 	// opening it, where the schema has a table of processes. A file belongs to one process anyway.
@@ -41,7 +41,7 @@ type Options struct {
 	// Failover is how long a transaction waits for a server that takes writes; 0 is 5 s.
 	Failover time.Duration
 	// Means is what a kind of failure is to the callers of the package whose database it is; see
-	// [Error].
+	// [engine.Error].
 	Means func(kind error) error
 	// Logger gets a line when writes begin to fail and when they work again.
 	Logger zerolog.Logger
@@ -66,7 +66,7 @@ const (
 // package's documentation about locks.
 var opening sync.Mutex
 
-// Open opens a database by its name, as [ParseAddress] reads it. Errors are *[Error].
+// Open opens a database by its name, as [engine.ParseAddress] reads it. Errors are *[engine.Error].
 //
 // A file is opened for this process alone, and made (mode 0600), as is its directory (0700), when
 // it is not there. One that another process has open, that was lost, or that is another program's,
@@ -94,14 +94,14 @@ func Open(ctx context.Context, name string, o Options) (*DB, error) {
 	return db, nil
 }
 
-// Address reads the name of a database, as [ParseAddress] does, for an operation. Errors are
-// *[Error].
-func (o Options) Address(op, name string) (Address, error) {
-	a, err := ParseAddress(name)
+// Address reads the name of a database, as [engine.ParseAddress] does, for an operation. Errors are
+// *[engine.Error].
+func (o Options) Address(op, name string) (engine.Address, error) {
+	a, err := engine.ParseAddress(name)
 	if err == nil {
 		return a, nil
 	}
-	e := &Error{Op: op, Database: "a database", Kind: ErrUnreachable, Err: err}
+	e := &engine.Error{Op: op, Database: "a database", Kind: engine.ErrUnreachable, Err: err}
 	if o.Means != nil {
 		e.Means = o.Means(e.Kind)
 	}
@@ -115,7 +115,7 @@ func (o Options) requiredSteps() (int, error) {
 	case o.Steps == 0:
 		return newest, nil
 	case o.Steps < 0 || o.Steps > newest:
-		return 0, &Error{Kind: ErrSchema,
+		return 0, &engine.Error{Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf("there is no step %d of the schema, this program knows %d", o.Steps, newest)}
 	}
 	return o.Steps, nil
@@ -199,7 +199,7 @@ func (db *DB) lockAndOpen(ctx context.Context, o Options) error {
 	case err != nil:
 		return err
 	case empty && db.lock.recordedVersion() > 0:
-		return &Error{Kind: ErrLost, Err: lostHint(db.path)}
+		return &engine.Error{Kind: engine.ErrLost, Err: lostHint(db.path)}
 	}
 	f, err := os.OpenFile(db.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
@@ -221,12 +221,12 @@ func (db *DB) lockAndOpen(ctx context.Context, o Options) error {
 // checkNew refuses to make a database where there was one.
 func (db *DB) checkNew() error {
 	if err := checkNew(db.path); err != nil {
-		return &Error{Kind: ErrLost, Err: err}
+		return &engine.Error{Kind: engine.ErrLost, Err: err}
 	}
 	_, err := os.Lstat(db.path)
 	if log, logErr := os.Stat(db.path + "-wal"); errors.Is(err, fs.ErrNotExist) && logErr == nil && log.Size() > 0 {
-		return &Error{
-			Kind: ErrLost,
+		return &engine.Error{
+			Kind: engine.ErrLost,
 			Hint: "it does not exist, but its write-ahead log " + db.path +
 				"-wal is; put the file back, or move the log away to begin with an empty database",
 		}
@@ -265,7 +265,7 @@ func (db *DB) probeFile(ctx context.Context, s *Schema, probe bool) (empty bool,
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return false, engine.FileError("", db.path, err)
 	case n < headerSize || !bytes.HasPrefix(head, header):
-		return false, &Error{Kind: ErrNotDatabase,
+		return false, &engine.Error{Kind: engine.ErrNotDatabase,
 			Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
 	}
 	marked := s.ApplicationID != 0 && binary.BigEndian.Uint32(head[atApplication:]) == uint32(s.ApplicationID)
@@ -296,9 +296,9 @@ func (db *DB) readOnly(f func(Querier) error) (err error) {
 
 // Inspect runs f on a database of servers, or on a file that no process of ours has open, and
 // changes nothing. A file that is not there is fs.ErrNotExist; an empty one has no tables. Errors
-// are *[Error].
+// are *[engine.Error].
 func Inspect(
-	ctx context.Context, name string, o Options, f func(context.Context, *Dialect, Querier) error,
+	ctx context.Context, name string, o Options, f func(context.Context, *engine.Dialect, Querier) error,
 ) (err error) {
 	const op = "reading the schema of"
 	a, err := o.Address(op, name)
@@ -317,14 +317,16 @@ func Inspect(
 	return db.Explain(ctx, op, err)
 }
 
-func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *Dialect, Querier) error) (err error) {
+func (db *DB) inspect(
+	ctx context.Context, s *Schema, f func(context.Context, *engine.Dialect, Querier) error,
+) (err error) {
 	opening.Lock()
 	defer opening.Unlock()
 	switch info, err := os.Stat(db.path); {
 	case err != nil:
 		return engine.FileError("", db.path, err)
 	case !info.Mode().IsRegular():
-		return &Error{Kind: ErrNotDatabase, Hint: "it is not a file"}
+		return &engine.Error{Kind: engine.ErrNotDatabase, Hint: "it is not a file"}
 	}
 	held, err := lock(db.path, false, false)
 	if err != nil {
@@ -338,8 +340,8 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 }
 
 // OpenReader opens a database of servers to read from, and changes nothing. A statement may take an
-// hour. Errors are *[Error].
-func OpenReader(ctx context.Context, a Address, o Options) (*DB, error) {
+// hour. Errors are *[engine.Error].
+func OpenReader(ctx context.Context, a engine.Address, o Options) (*DB, error) {
 	const op = "reading"
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	var err error
@@ -349,8 +351,8 @@ func OpenReader(ctx context.Context, a Address, o Options) (*DB, error) {
 	db.Reader = db.pool(1)
 	has, err := o.Schema.version(ctx, db.Dialect, db.Reader)
 	if newest := o.Schema.Newest(); err == nil && has != newest && (has > newest || has < o.Schema.Least()) {
-		err = &Error{
-			Kind: ErrSchema,
+		err = &engine.Error{
+			Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf(
 				"it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the "+
 					"program of its version", has, newest),
@@ -364,7 +366,7 @@ func OpenReader(ctx context.Context, a Address, o Options) (*DB, error) {
 
 // Version is how many steps of the schema a database has had; see [Inspect].
 func Version(ctx context.Context, name string, o Options) (has int, err error) {
-	err = Inspect(ctx, name, o, func(ctx context.Context, d *Dialect, q Querier) (err error) {
+	err = Inspect(ctx, name, o, func(ctx context.Context, d *engine.Dialect, q Querier) (err error) {
 		has, err = o.Schema.version(ctx, d, q)
 		return err
 	})
@@ -374,7 +376,7 @@ func Version(ctx context.Context, name string, o Options) (has int, err error) {
 // Migrate runs steps of the schema of the options until a database has had as many as are asked
 // for (0: all there are), and says how many it had before and has. Of a database of servers, that
 // runs also the steps that older programs cannot live with, unless one of those has it open: then
-// the error, which names it, matches [ErrInUse].
+// the error, which names it, matches [engine.ErrInUse].
 func Migrate(ctx context.Context, name string, to int, o Options) (had, has int, err error) {
 	if o.Steps = to; to == 0 {
 		o.Steps = o.Schema.Newest() // by its number

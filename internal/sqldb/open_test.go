@@ -23,6 +23,7 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -124,7 +125,7 @@ func TestOpenWaitsForACommand(t *testing.T) {
 			if ends {
 				must(t, release())
 			}
-			if err := <-opened; ends && err != nil || !ends && !errors.Is(err, sqldb.ErrLocked) {
+			if err := <-opened; ends && err != nil || !ends && !errors.Is(err, engine.ErrLocked) {
 				t.Errorf("the command ends: %v; then: %v", ends, err)
 			}
 			if !ends {
@@ -155,7 +156,7 @@ func TestOneProcess(t *testing.T) {
 			"Hold": func() error { _, err := sqldb.LockFile(t.Context(), name); return err },
 		} {
 			err := again()
-			if !errors.Is(err, sqldb.ErrLocked) || !strings.Contains(err.Error(), path) ||
+			if !errors.Is(err, engine.ErrLocked) || !strings.Contains(err.Error(), path) ||
 				!strings.Contains(err.Error(), fmt.Sprintf("(pid %d) has it open", os.Getpid())) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -296,7 +297,7 @@ func TestLostDatabase(t *testing.T) {
 			must(t, db.Close())
 			lose(t, path)
 			for range 2 {
-				if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrLost) ||
+				if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, engine.ErrLost) ||
 					!strings.Contains(err.Error(), path) {
 					t.Errorf("got %v", err)
 				}
@@ -320,7 +321,7 @@ func TestSchemaSteps(t *testing.T) {
 	must(t, db.Close())
 	o = options()
 	o.Schema.OlderHint = "upgrade it"
-	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, sqldb.ErrSchema) ||
+	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, engine.ErrSchema) ||
 		!strings.Contains(err.Error(), "1 of 2 steps of the schema; upgrade it") {
 		t.Errorf("an older one: %v", err)
 	}
@@ -334,7 +335,7 @@ func TestSchemaSteps(t *testing.T) {
 	}
 	o = options()
 	o.Steps = 1
-	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, sqldb.ErrSchema) ||
+	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, engine.ErrSchema) ||
 		!strings.Contains(err.Error(), "newer program") {
 		t.Errorf("a newer one: %v", err)
 	}
@@ -349,7 +350,7 @@ func TestPathOf(t *testing.T) {
 		"mysql://a/b": "", "sqlite:///a?mode=ro": "",
 		"sqlite:///%zz": "", "sqlite:///a%00b": "", "": "",
 	} {
-		got, err := sqldb.PathOf(dsn)
+		got, err := engine.PathOf(dsn)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", dsn, got, err, want)
 		}
@@ -364,14 +365,14 @@ func FuzzPathOf(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, dsn string) {
-		path, err := sqldb.PathOf(dsn)
+		path, err := engine.PathOf(dsn)
 		if err != nil {
 			return
 		}
 		if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" || strings.ContainsRune(path, 0) {
 			t.Errorf("%q is at %q", dsn, path)
 		}
-		if again, err := sqldb.PathOf((&url.URL{Scheme: "sqlite", Path: "//" + path}).String()); err != nil ||
+		if again, err := engine.PathOf((&url.URL{Scheme: "sqlite", Path: "//" + path}).String()); err != nil ||
 			again != path {
 			t.Errorf("%q is at %q; written again it is at %q, %v", dsn, path, again, err)
 		}

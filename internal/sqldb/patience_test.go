@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -66,7 +67,7 @@ func TestAdministrationMayTakeLong(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
 		must(t, sqldb.Administer(t.Context(), name, "testing", sqldb.Options{},
-			func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 				_, err := db.ExecContext(ctx, slowly[d.Name])
 				return err
 			}))

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -57,9 +58,9 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 							case err == nil:
 								acked = append(acked, n)
 								done.Add(1)
-							case errors.Is(err, sqldb.ErrOutcomeUnknown):
+							case errors.Is(err, engine.ErrOutcomeUnknown):
 								unknown++
-							case errors.Is(err, sqldb.ErrUnreachable):
+							case errors.Is(err, engine.ErrUnreachable):
 								refused = append(refused, n)
 							default:
 								t.Errorf("commit %d: got %v", n, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 const (
@@ -116,7 +117,7 @@ func (s *Schema) forget(ctx context.Context, db *sql.DB, p process) error {
 
 // refuseOlder is an error that names the processes that have the database open and do not know a
 // step of the schema after which they could not use it.
-func (s *Schema) refuseOlder(ctx context.Context, d *Dialect, db *sql.DB, step int) error {
+func (s *Schema) refuseOlder(ctx context.Context, d *engine.Dialect, db *sql.DB, step int) error {
 	if s.Processes == "" {
 		return nil
 	}
@@ -127,8 +128,8 @@ func (s *Schema) refuseOlder(ctx context.Context, d *Dialect, db *sql.DB, step i
 	if err != nil || len(living) == 0 {
 		return err
 	}
-	return &Error{
-		Kind: ErrInUse,
+	return &engine.Error{
+		Kind: engine.ErrInUse,
 		Hint: fmt.Sprintf(
 			"step %d of its schema ends the use by older programs, and %s it open; stop or upgrade that first; "+
 				"nothing was taken away", step, listProcesses(living)),
@@ -189,7 +190,8 @@ func (p *presence) checkAlone(ctx context.Context) error {
 	if err != nil || len(living) == 0 {
 		return err
 	}
-	return &Error{Kind: ErrInUse, Hint: listProcesses(living) + " it open; stop that first, or wait until it ends"}
+	return &engine.Error{Kind: engine.ErrInUse,
+		Hint: listProcesses(living) + " it open; stop that first, or wait until it ends"}
 }
 
 func (p *presence) insert(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -31,7 +32,7 @@ func TestReleasedStepsStayAsTheyAre(t *testing.T) {
 		{"cells/apidb", apidb.DatabaseOptions().Schema},
 		{"cells/celldb", celldb.DatabaseOptions().Schema},
 	} {
-		for _, d := range []*sqldb.Dialect{sqldb.SQLite, sqldb.MySQL, sqldb.PostgreSQL} {
+		for _, d := range []*engine.Dialect{engine.SQLite, engine.MySQL, engine.PostgreSQL} {
 			steps, err := sqldb.Statements(of.schema, d)
 			must(t, err)
 			for i, statements := range steps {

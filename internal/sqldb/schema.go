@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Schema is the tables of a database, as numbered steps. All steps that are missing are run in one
@@ -37,9 +39,9 @@ type Schema struct {
 	// Transient are tables that are not copied with a database: they say what processes do.
 	Transient []string
 	// Adopt says how many steps count as run in a database that has no Table: more than 0 for one
-	// that another program made and that can be used, an *Error for one that cannot. Nil refuses
-	// all that have tables.
-	Adopt func(ctx context.Context, d *Dialect, q Querier) (steps int, err error)
+	// that another program made and that can be used, an *engine.Error for one that cannot. Nil
+	// refuses all that have tables.
+	Adopt func(ctx context.Context, d *engine.Dialect, q Querier) (steps int, err error)
 	// New runs once in a new database, after its tables were made; nil does nothing.
 	New func(ctx context.Context, tx *sql.Tx) error
 	// OlderHint has a database that lacks some steps refused, with what to do about it; "" has it
@@ -61,7 +63,7 @@ func (s *Schema) Newest() int { return len(s.known()) }
 func (s *Schema) Least() int { return least(s.known()) }
 
 func (s *Schema) known() []step {
-	steps, err := s.steps(SQLite)
+	steps, err := s.steps(engine.SQLite)
 	if err != nil {
 		panic(err) // the embedded files are part of the program
 	}
@@ -79,8 +81,8 @@ func least(steps []step) int {
 const notTouched = "it belongs to another program; choose another path, nothing was changed"
 
 // version is how many steps of the schema a database has had. One without any table is as good as
-// new, one of another program is an *Error.
-func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error) {
+// new, one of another program is an *engine.Error.
+func (s *Schema) version(ctx context.Context, d *engine.Dialect, q Querier) (int, error) {
 	if s.ApplicationID != 0 && !d.Shared() {
 		return s.headerVersion(ctx, d, q)
 	}
@@ -102,7 +104,7 @@ func (s *Schema) version(ctx context.Context, d *Dialect, q Querier) (int, error
 }
 
 // Done is how many steps were run to their end in a database that has the table of the steps.
-func (s *Schema) Done(ctx context.Context, d *Dialect, q Querier) (done int, err error) {
+func (s *Schema) Done(ctx context.Context, d *engine.Dialect, q Querier) (done int, err error) {
 	query := "SELECT COALESCE(MAX(number), 0) FROM " + s.Table
 	if d.Shared() {
 		query += " WHERE done = 1"
@@ -112,7 +114,7 @@ func (s *Schema) Done(ctx context.Context, d *Dialect, q Querier) (done int, err
 }
 
 // checkEmpty is an error for a database with tables of another program that cannot be adopted.
-func (s *Schema) checkEmpty(ctx context.Context, d *Dialect, q Querier) error {
+func (s *Schema) checkEmpty(ctx context.Context, d *engine.Dialect, q Querier) error {
 	table, err := SomeTable(ctx, d, q)
 	if err != nil || table == "" {
 		return err
@@ -121,10 +123,11 @@ func (s *Schema) checkEmpty(ctx context.Context, d *Dialect, q Querier) error {
 		_, err := s.Adopt(ctx, d, q)
 		return err
 	}
-	return &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has the table %q and not %q: %s", table, s.Table, notTouched)}
+	return &engine.Error{Kind: engine.ErrSchema,
+		Hint: fmt.Sprintf("it has the table %q and not %q: %s", table, s.Table, notTouched)}
 }
 
-func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int, error) {
+func (s *Schema) headerVersion(ctx context.Context, d *engine.Dialect, q Querier) (int, error) {
 	var id, version int64
 	var table string
 	if err := q.QueryRowContext(ctx, "SELECT a.application_id, v.user_version, ("+
@@ -135,39 +138,39 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 	case table == "" && (id == 0 || ours):
 		return 0, nil
 	case !ours && table != "":
-		return 0, &Error{Kind: ErrSchema,
+		return 0, &engine.Error{Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf("it has the table %q and not our mark: %s", table, notTouched)}
 	case !ours:
-		return 0, &Error{Kind: ErrSchema, Hint: "it is marked as another program's: " + notTouched}
+		return 0, &engine.Error{Kind: engine.ErrSchema, Hint: "it is marked as another program's: " + notTouched}
 	case version < 1:
-		return 0, &Error{Kind: ErrSchema,
+		return 0, &engine.Error{Kind: engine.ErrSchema,
 			Hint: "it has tables, and says that it has had no step of the schema; restore a backup"}
 	}
 	return int(version), nil
 }
 
 // HasTable reports whether there is a table with a name.
-func HasTable(ctx context.Context, d *Dialect, q Querier, name string) (bool, error) {
+func HasTable(ctx context.Context, d *engine.Dialect, q Querier, name string) (bool, error) {
 	var n int
 	err := q.QueryRowContext(ctx, d.CountTables()+" WHERE name = ?", name).Scan(&n)
 	return n > 0, err
 }
 
 // SomeTable returns the name of some table, or "" if the database has no table.
-func SomeTable(ctx context.Context, d *Dialect, q Querier) (name string, err error) {
+func SomeTable(ctx context.Context, d *engine.Dialect, q Querier) (name string, err error) {
 	err = q.QueryRowContext(ctx, d.SomeTable()).Scan(&name)
 	return name, err
 }
 
 // Apply runs all steps in a new database, such as one in memory.
-func (s *Schema) Apply(ctx context.Context, d *Dialect, db *sql.DB) error {
+func (s *Schema) Apply(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 	_, err := s.migrate(ctx, d, db, s.Newest())
 	return err
 }
 
 // migrate runs the steps until as many were run as are asked for, and says how many there were
 // before.
-func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (had int, err error) {
+func (s *Schema) migrate(ctx context.Context, d *engine.Dialect, db *sql.DB, to int) (had int, err error) {
 	steps, err := s.steps(d)
 	if err != nil {
 		return 0, err
@@ -185,14 +188,14 @@ func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (h
 	case err != nil:
 		return 0, err
 	case had > to:
-		return had, &Error{
-			Kind: ErrSchema,
+		return had, &engine.Error{
+			Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf(
 				"it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that "+
 					"one; steps are not undone", had, to),
 		}
 	case had > 0 && had < to && s.OlderHint != "":
-		return had, &Error{Kind: ErrSchema,
+		return had, &engine.Error{Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
 	}
 	if err := s.run(ctx, d, tx, had, steps[:to]); err != nil {
@@ -201,7 +204,7 @@ func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (h
 	return had, tx.Commit()
 }
 
-func (s *Schema) run(ctx context.Context, d *Dialect, tx *sql.Tx, had int, steps []step) (err error) {
+func (s *Schema) run(ctx context.Context, d *engine.Dialect, tx *sql.Tx, had int, steps []step) (err error) {
 	done := had
 	if s.ApplicationID == 0 && had == 0 {
 		if s.Adopt != nil {

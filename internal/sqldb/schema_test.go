@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -35,7 +36,7 @@ func TestAcknowledgedVersions(t *testing.T) {
 	must(t, reopen(0))
 	must(t, reopen(7)) // the first time it is noted
 	must(t, reopen(7))
-	if err := reopen(6); !errors.Is(err, sqldb.ErrLost) ||
+	if err := reopen(6); !errors.Is(err, engine.ErrLost) ||
 		!strings.Contains(err.Error(), "it is at version 6, and version 7 was acknowledged: x.db-wal was removed") {
 		t.Errorf("an older one: %v", err)
 	}
@@ -43,7 +44,7 @@ func TestAcknowledgedVersions(t *testing.T) {
 	db := open(t, path)
 	db.RecordVersion(1<<63 - 1)
 	must(t, db.Close())
-	testproc.ErrorIs(t, reopen(7), sqldb.ErrLost, "after the last version there can be: %v")
+	testproc.ErrorIs(t, reopen(7), engine.ErrLost, "after the last version there can be: %v")
 	for _, text := range []string{"", "garbage", "0000000000000000000x\n"} {
 		must(t, os.WriteFile(path+"-lock", []byte(text), 0o600))
 		must(t, reopen(3))
@@ -52,11 +53,11 @@ func TestAcknowledgedVersions(t *testing.T) {
 	must(t, reopen(1))
 	// A file that was emptied while a version is noted is no new database, also without the marker.
 	must(t, errors.Join(os.Remove(sqldb.Marker(path)), os.Truncate(path, 0)))
-	testproc.Try(sqldb.Open(t.Context(), path, options())).ErrorIs(t, sqldb.ErrLost, "an empty one: %v")
+	testproc.Try(sqldb.Open(t.Context(), path, options())).ErrorIs(t, engine.ErrLost, "an empty one: %v")
 }
 
 // kept are options for a schema whose steps are rows of a table.
-func kept(adopt func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (int, error)) sqldb.Options {
+func kept(adopt func(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (int, error)) sqldb.Options {
 	o := options()
 	o.Schema.ApplicationID, o.Schema.Table, o.Schema.Adopt = 0, "steps", adopt
 	return o
@@ -97,7 +98,7 @@ func TestStepsInATable(t *testing.T) {
 	})
 	t.Run("adopted", func(t *testing.T) {
 		path := foreign(t, "CREATE TABLE t (x TEXT); CREATE TABLE u (x TEXT)")
-		adopt := func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (int, error) {
+		adopt := func(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (int, error) {
 			if has, err := sqldb.HasTable(ctx, d, q, "t"); err != nil || !has {
 				return 0, err
 			}
@@ -116,7 +117,7 @@ func TestStepsInATable(t *testing.T) {
 			`another program`, "refuses": other.Error()} {
 			o := kept(nil)
 			if adopt != "" {
-				o = kept(func(context.Context, *sqldb.Dialect, sqldb.Querier) (int, error) { return 0, other })
+				o = kept(func(context.Context, *engine.Dialect, sqldb.Querier) (int, error) { return 0, other })
 			}
 			testproc.Try(sqldb.Open(t.Context(), path, o)).ErrorHas(t, want, "Open: %v")
 		}
@@ -142,7 +143,7 @@ func TestForeignFiles(t *testing.T) {
 		db := testproc.Try(sql.Open("sqlite", "file:"+path)).Or(t)
 		_, err := db.ExecContext(t.Context(), statements)
 		must(t, errors.Join(err, db.Close()))
-		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrSchema) ||
+		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, engine.ErrSchema) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", statements, err, want)
 		}
@@ -150,14 +151,15 @@ func TestForeignFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	for _, text := range []string{"x", strings.Repeat("x", 100), strings.Repeat("x", 5000)} {
 		must(t, os.WriteFile(path, []byte(text), 0o600))
-		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrNotDatabase) {
+		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, engine.ErrNotDatabase) {
 			t.Errorf("%d bytes of text: %v", len(text), err)
 		}
 	}
 	for _, steps := range []int{-1, 3} {
 		o := options()
 		o.Steps = steps
-		if _, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"), o); !errors.Is(err, sqldb.ErrSchema) ||
+		_, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"), o)
+		if !errors.Is(err, engine.ErrSchema) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("there is no step %d", steps)) {
 			t.Errorf("step %d: %v", steps, err)
 		}

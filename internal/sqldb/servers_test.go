@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -91,7 +92,7 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 		}
 		db := openSummed(t, name)
 		texts := "CREATE TABLE texts (n BIGINT NOT NULL PRIMARY KEY, text VARCHAR(255) NOT NULL)"
-		if db.Dialect == sqldb.MySQL {
+		if db.Dialect == engine.MySQL {
 			texts += " DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 		}
 		must(t, db.Write(t.Context(), "changing", func(tx *sql.Tx) error {
@@ -146,7 +147,7 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 		byName := strings.Replace(name, "@127.0.0.1", "@localhost", 1)
 		verified, chain, encrypted := "ssl_ca=", "ssl_check_hostname=false&ssl_ca=",
 			"SELECT VARIABLE_VALUE FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'SSL_CIPHER'"
-		if db.Dialect == sqldb.PostgreSQL {
+		if db.Dialect == engine.PostgreSQL {
 			name, byName = strings.TrimSuffix(name, "?sslmode=disable"), strings.TrimSuffix(byName, "?sslmode=disable")
 			verified, chain, encrypted = "sslmode=verify-full&sslrootcert=", "sslmode=verify-ca&sslrootcert=",
 				"SELECT COALESCE(cipher, '') FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
@@ -167,7 +168,7 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 			if !c.good {
 				if err == nil ||
 					!strings.Contains(err.Error(), "the certificate of the database server is not accepted") ||
-					!errors.Is(err, sqldb.ErrUnreachable) {
+					!errors.Is(err, engine.ErrUnreachable) {
 					t.Errorf("%s: %v", what, err)
 				}
 				continue
@@ -206,7 +207,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 		execute("ALTER DATABASE nothing OWNER TO admin", "REVOKE ALL ON DATABASE nothing FROM nothing")
 	}
 	_, err := sqldb.Open(t.Context(), empty, summed())
-	is(t, "a user who may not make tables", err, sqldb.ErrDenied, "what is granted to the user")
+	is(t, "a user who may not make tables", err, engine.ErrDenied, "what is granted to the user")
 
 	limited := s.Database(t, "limited")
 	if strings.HasPrefix(name, "mysql") {
@@ -217,7 +218,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	held := dbservers.Open(t, limited)
 	conn := testproc.Try(held.Conn(t.Context())).Or(t)
 	_, err = sqldb.Open(t.Context(), limited, summed())
-	is(t, "too many connections", err, sqldb.ErrUnreachable, "raise max_connections")
+	is(t, "too many connections", err, engine.ErrUnreachable, "raise max_connections")
 	must(t, conn.Close())
 
 	if !strings.HasPrefix(name, "mysql") {
@@ -228,7 +229,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 		_, err := tx.ExecContext(t.Context(), "INSERT INTO texts (n, text) VALUES (1, ?)", strings.Repeat("x", 3<<20))
 		return err
 	})
-	is(t, "a statement that is too large", err, sqldb.ErrUnsuitable, "raise max_allowed_packet")
+	is(t, "a statement that is too large", err, engine.ErrUnsuitable, "raise max_allowed_packet")
 	if _, err := add(t.Context(), db, 77); err != nil {
 		t.Errorf("the write after it: %v", err)
 	}
@@ -264,10 +265,10 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	cancel()
 	_, err = add(ctx, db, 79)
 	testproc.ErrorIs(t, err, context.Canceled, "a write of a caller that has gone: %v")
-	is(t, "a read", db.Read(t.Context(), "reading", func(*sql.Tx) error { return nil }), sqldb.ErrReadOnly,
+	is(t, "a read", db.Read(t.Context(), "reading", func(*sql.Tx) error { return nil }), engine.ErrReadOnly,
 		"the database server is read-only")
 	_, err = sqldb.Open(t.Context(), name, summed())
-	is(t, "a server that is read-only", err, sqldb.ErrReadOnly, "the database server is read-only")
+	is(t, "a server that is read-only", err, engine.ErrReadOnly, "the database server is read-only")
 	written := make(chan error, 1)
 	go func() {
 		_, err := add(t.Context(), db, 80)
@@ -280,7 +281,7 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 // is checks an error: its kind, that it says what to do, and shows no password.
 func is(t *testing.T, what string, err, kind error, says string) {
 	t.Helper()
-	var e *sqldb.Error
+	var e *engine.Error
 	if !errors.As(err, &e) || !errors.Is(err, kind) || !strings.Contains(err.Error(), says) {
 		t.Errorf("%s: %v (%v); want %v, and %q", what, err, kindOf(err), kind, says)
 	}
@@ -290,7 +291,7 @@ func is(t *testing.T, what string, err, kind error, says string) {
 }
 
 func kindOf(err error) error {
-	var e *sqldb.Error
+	var e *engine.Error
 	if errors.As(err, &e) {
 		return e.Kind
 	}
@@ -345,30 +346,30 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			kind error
 			says string
 		}{
-			"a wrong password": {made("wrongSecret", host, user, ""), sqldb.ErrDenied,
+			"a wrong password": {made("wrongSecret", host, user, ""), engine.ErrDenied,
 				"check the user, the password"},
 			"an unknown database": {made(password, host, "wrong", ""),
-				map[string]error{"mysql": sqldb.ErrDenied, "postgres": sqldb.ErrUnreachable}[before], ""},
+				map[string]error{"mysql": engine.ErrDenied, "postgres": engine.ErrUnreachable}[before], ""},
 			"an unknown host": {made("wrongSecret", "nowhere.invalid", user, ""),
-				sqldb.ErrUnreachable, "nowhere.invalid"},
-			"a port that is closed": {made("wrongSecret", "127.0.0.1:1", user, ""), sqldb.ErrUnreachable,
+				engine.ErrUnreachable, "nowhere.invalid"},
+			"a port that is closed": {made("wrongSecret", "127.0.0.1:1", user, ""), engine.ErrUnreachable,
 				"nothing listens at its address"},
 			"a server of SSH": {made("wrongSecret", answering(t, "SSH-2.0-OpenSSH_9.2\r\n", false), user,
 				""), nil, ""},
 			"a server that closes": {made("wrongSecret", answering(t, "", false), user, ""),
-				sqldb.ErrUnreachable, "does not answer"},
+				engine.ErrUnreachable, "does not answer"},
 			"a server that is silent": {made("wrongSecret", answering(t, "", true), user, "connect_timeout=1"),
-				sqldb.ErrUnreachable, "does not answer"},
+				engine.ErrUnreachable, "does not answer"},
 			"a server that is not MySQL": {made("wrongSecret", answering(t, "\x05\x00\x00\x07hello", true), user,
 				"connect_timeout=1"),
-				map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], ""},
+				map[string]error{"mysql": engine.ErrUnsuitable, "postgres": engine.ErrUnreachable}[before], ""},
 			"one of many connections": {made(
 				"wrongSecret", answering(t, "\x17\x00\x00\x00\xff\x10\x04Too many connections", true), user,
-				"connect_timeout=1"), sqldb.ErrUnreachable,
+				"connect_timeout=1"), engine.ErrUnreachable,
 				map[string]string{"mysql": "raise max_connections"}[before]},
 			"a server without TLS": {strings.Replace(made(password, host, user, tls), "sslmode=disable",
 				"sslmode=require", 1),
-				map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before],
+				map[string]error{"mysql": engine.ErrUnsuitable, "postgres": engine.ErrUnreachable}[before],
 				"TLS is asked for, and the database server has none"},
 		} {
 			t.Run(what, func(t *testing.T) {
@@ -378,10 +379,10 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 					c.kind = kindOf(err)
 				}
 				is(t, what, err, c.kind, c.says)
-				if err != nil && !strings.Contains(err.Error(), sqldb.Shown(c.name)) {
-					t.Errorf("the address %s is not in %v", sqldb.Shown(c.name), err)
+				if err != nil && !strings.Contains(err.Error(), engine.Shown(c.name)) {
+					t.Errorf("the address %s is not in %v", engine.Shown(c.name), err)
 				}
-				if reason := sqldb.Reason(err); strings.Contains(reason, "disk") || strings.Contains(reason, "files") {
+				if reason := engine.Reason(err); strings.Contains(reason, "disk") || strings.Contains(reason, "files") {
 					t.Errorf("%v is, for clients: %s", err, reason)
 				}
 			})
@@ -414,12 +415,12 @@ func TestDatabasesServersThatDoNotSuit(t *testing.T) {
 	mariaDB := func(settings ...string) string {
 		return dbservers.StartMariaDB(t, dbservers.Options{Settings: settings}).Database(t, "words")
 	}
-	is(t, "an old MariaDB", open(mariaDB("version=10.5.23-MariaDB")), sqldb.ErrUnsuitable,
+	is(t, "an old MariaDB", open(mariaDB("version=10.5.23-MariaDB")), engine.ErrUnsuitable,
 		"it has to be MariaDB 10.6 or MySQL 8.0, or later): ")
-	is(t, "an old MySQL", open(mariaDB("version=5.7.44-log")), sqldb.ErrUnsuitable, "5.7.44-log")
+	is(t, "an old MySQL", open(mariaDB("version=5.7.44-log")), engine.ErrUnsuitable, "5.7.44-log")
 	is(t, "statements in the binary log", open(mariaDB("log-bin=binlog", "binlog-format=STATEMENT")),
-		sqldb.ErrUnsuitable, "set binlog_format to ROW or MIXED")
-	is(t, "a server that is read-only", open(mariaDB("read-only=ON")), sqldb.ErrReadOnly,
+		engine.ErrUnsuitable, "set binlog_format to ROW or MIXED")
+	is(t, "a server that is read-only", open(mariaDB("read-only=ON")), engine.ErrReadOnly,
 		"the database server is read-only")
 	must(t, open(mariaDB("version=8.0.36")))
 
@@ -436,13 +437,13 @@ func TestDatabasesServersThatDoNotSuit(t *testing.T) {
 			return err
 		})
 	}
-	is(t, "a server without space", err, sqldb.ErrFull, "make space on the database server")
-	testproc.Equal(t, sqldb.Reason(err), "no space is left on its disk", "for clients it is: %s")
+	is(t, "a server without space", err, engine.ErrFull, "make space on the database server")
+	testproc.Equal(t, engine.Reason(err), "no space is left on its disk", "for clients it is: %s")
 
 	pair := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	pair.Primary.Database(t, "words")
 	must(t, open(pair.DSN("words")))
-	is(t, "a standby", open(pair.Standby.DSN("words")), sqldb.ErrReadOnly, "it may be a standby")
+	is(t, "a standby", open(pair.Standby.DSN("words")), engine.ErrReadOnly, "it may be a standby")
 	// The standby becomes the primary while a pool of connections has both of them.
 	db := openSummed(t, pair.DSN("words"))
 	if _, err := add(t.Context(), db, 1); err != nil {

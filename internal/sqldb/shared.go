@@ -35,7 +35,7 @@ var retryPause = wait.Backoff{Min: 3 * time.Millisecond, Max: 375 * time.Millise
 
 // openShared connects to a database of servers, and brings its schema up to date where that is
 // safe beside older programs.
-func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
+func (db *DB) openShared(ctx context.Context, a engine.Address, o Options) error {
 	longest := time.Duration(0)
 	if o.Patient {
 		longest = engine.Patience
@@ -71,7 +71,7 @@ func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 
 // migrateShared brings the schema up to date. The statements of its steps may take long, and have a
 // connection of their own.
-func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int) error {
+func (db *DB) migrateShared(ctx context.Context, a engine.Address, o Options, want int) error {
 	connector, err := a.Connect(engine.Patience)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
 	// Processes that start at once are in each other's way: on a Galera cluster one of them is
 	// undone.
-	for r := db.retries(); err != nil && db.Dialect.Is(err, Retry) && r.wait(ctx, err); {
+	for r := db.retries(); err != nil && db.Dialect.Is(err, engine.Retry) && r.wait(ctx, err); {
 		_, db.has, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
 	}
 	return err
@@ -117,8 +117,8 @@ func (db *DB) CloseIdle() {
 func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error) error {
 	w := &sharedTx{db: db, on: on, f: f, token: rand.Text()}
 	done, err := w.run(ctx)
-	if !done && w.unknown != 0 && !errors.Is(err, ErrOutcomeUnknown) {
-		err = fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	if !done && w.unknown != 0 && !errors.Is(err, engine.ErrOutcomeUnknown) {
+		err = fmt.Errorf("%w: %w", engine.ErrOutcomeUnknown, err)
 	}
 	return err
 }
@@ -141,7 +141,7 @@ const conflictPatience = 15 * time.Second
 
 // retries counts the tries of one change.
 type retries struct {
-	dialect   *Dialect
+	dialect   *engine.Dialect
 	failover  time.Duration // that of Options
 	tries     int
 	until     time.Time // when waiting for a server ends; zero before the first failure
@@ -159,14 +159,14 @@ func (r *retries) wait(ctx context.Context, err error) bool {
 	r.tries++
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind, _ := r.dialect.Kind(err); {
-	case r.dialect.Is(err, Retry):
+	case r.dialect.Is(err, engine.Retry):
 		if r.conflicts.IsZero() {
 			r.conflicts = time.Now().Add(max(conflictPatience, r.failover))
 		}
 		if r.tries >= maxTries && time.Now().After(r.conflicts) {
 			return false
 		}
-	case kind == ErrUnreachable || kind == ErrReadOnly:
+	case kind == engine.ErrUnreachable || kind == engine.ErrReadOnly:
 		if r.until.IsZero() {
 			r.until = time.Now().Add(r.failover)
 		}
@@ -222,18 +222,18 @@ func (s *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
 	}
 	if !found {
 		if err := s.db.schema.CheckUse(ctx, tx); err != nil {
-			return errors.Is(err, ErrSchema), err
+			return errors.Is(err, engine.ErrSchema), err
 		}
-		return true, &Error{Kind: ErrSchema,
+		return true, &engine.Error{Kind: engine.ErrSchema,
 			Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", s.db.schema.Table)}
 	}
 	if err := s.f(tx); err != nil {
 		// An error of f's own is final. One of the database may be that of another transaction.
 		kind, _ := s.db.Dialect.Kind(err)
-		return kind == nil && !s.db.Dialect.Is(err, Retry), err
+		return kind == nil && !s.db.Dialect.Is(err, engine.Retry), err
 	}
 	err = tx.Commit()
-	if err != nil && s.db.Dialect.Is(err, CommitUnknown) {
+	if err != nil && s.db.Dialect.Is(err, engine.CommitUnknown) {
 		s.unknown = number
 		if !errors.Is(err, driver.ErrBadConn) {
 			err = errors.Join(err, driver.ErrBadConn)
@@ -259,7 +259,7 @@ func (s *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err err
 		}
 	}
 	if number-s.unknown >= engine.KeptTokens {
-		return false, ErrOutcomeUnknown
+		return false, engine.ErrOutcomeUnknown
 	}
 	return false, nil
 }

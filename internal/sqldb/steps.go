@@ -51,7 +51,7 @@ type step struct {
 }
 
 // steps are those for an engine; step n is steps(d)[n-1].
-func (s *Schema) steps(d *Dialect) ([]step, error) {
+func (s *Schema) steps(d *engine.Dialect) ([]step, error) {
 	names, err := fs.Glob(s.Steps, "sql/*.sql") // sorted
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ var noSpace = strings.NewReplacer(" ,", ",", " ;", ";")
 // render returns the statements of a step for an engine, without comments. They end with the
 // semicolons that end lines. A line of which nothing is left goes, and so does a comma before the
 // parenthesis that begins a line. Spaces in a row are one, also in quotes.
-func render(text string, d *Dialect) ([]string, error) {
+func render(text string, d *engine.Dialect) ([]string, error) {
 	var code strings.Builder
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "--") {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -86,7 +87,8 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 				defer func() { must(t, was.Close()) }()
 				starts, err := sqldb.Open(t.Context(), name, c.starts)
 				switch {
-				case c.refused != "" && (!errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), c.refused)):
+				case c.refused != "" &&
+					(!errors.Is(err, engine.ErrSchema) || !strings.Contains(err.Error(), c.refused)):
 					t.Errorf("it starts with %v, want %q", err, c.refused)
 				case c.refused == "" && err != nil:
 					t.Errorf("it does not start: %v", err)
@@ -100,7 +102,7 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 				if has, err := sqldb.Version(t.Context(), name, c.was); err != nil || has != c.has {
 					t.Errorf("the database has %d steps, %v; want %d", has, err, c.has)
 				}
-				if err := write(t.Context(), was, 2); errors.Is(err, sqldb.ErrSchema) != c.fenced || !c.fenced &&
+				if err := write(t.Context(), was, 2); errors.Is(err, engine.ErrSchema) != c.fenced || !c.fenced &&
 					err != nil {
 					t.Errorf("what the first one writes: %v, want it refused: %t", err, c.fenced)
 				}
@@ -137,7 +139,7 @@ func ownSchema(t *testing.T, dsn string) {
 	must(t, write(t.Context(), db, 1))
 	must(t, db.Close())
 	must(t, sqldb.Administer(t.Context(), own, "guarding", release("1"),
-		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+		func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 			if has, err := sqldb.HasTable(ctx, d, db, "other"); err != nil || has {
 				t.Errorf("it has another schema's table: %v, %v", has, err)
 			}
@@ -166,7 +168,7 @@ func TestContractBesideOlder(t *testing.T) {
 		refused := func(when, by string) {
 			t.Helper()
 			_, _, err := sqldb.Migrate(t.Context(), name, 0, newer)
-			if !errors.Is(err, sqldb.ErrInUse) || !strings.Contains(err.Error(), by+" has it open") ||
+			if !errors.Is(err, engine.ErrInUse) || !strings.Contains(err.Error(), by+" has it open") ||
 				!strings.Contains(err.Error(), "step 4") || fenced != 0 {
 				t.Errorf("%s: %v, with %d fences", when, err, fenced)
 			}
@@ -189,7 +191,7 @@ func TestContractBesideOlder(t *testing.T) {
 		if _, _, err := sqldb.Migrate(t.Context(), name, 0, newer); !errors.Is(err, cut) {
 			t.Errorf("Migrate: got %v, want the failure of Fence", err)
 		}
-		if _, err := sqldb.Open(t.Context(), name, older); !errors.Is(err, sqldb.ErrSchema) {
+		if _, err := sqldb.Open(t.Context(), name, older); !errors.Is(err, engine.ErrSchema) {
 			t.Errorf("an older program starts after a step that was cut off: %v", err)
 		}
 		must(t, write(t.Context(), beside, 3))
@@ -266,7 +268,7 @@ func TestBackupBeforeContract(t *testing.T) {
 		}
 		file := filepath.Join(t.TempDir(), "backup")
 		must(t, backup.Create(t.Context(), name, second, file))
-		if err := backup.Create(t.Context(), name, first, file+"2"); !errors.Is(err, sqldb.ErrSchema) {
+		if err := backup.Create(t.Context(), name, first, file+"2"); !errors.Is(err, engine.ErrSchema) {
 			t.Errorf("the older program's backup: %v", err)
 		}
 	})

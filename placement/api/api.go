@@ -14,7 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -235,7 +235,7 @@ func (p probe) Handle() error {
 		if err := p.api.problem(); err != nil {
 			return osapi.Errorf(http.StatusServiceUnavailable,
 				"The server is not ready: its database cannot be written to: %s. Reading is possible.",
-				sqldb.Reason(err)).Because(err)
+				engine.Reason(err)).Because(err)
 		}
 		if err := p.api.audit.Refusal(); err != nil {
 			return osapi.Errorf(

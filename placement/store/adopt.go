@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // What a database is to this program.
@@ -119,7 +120,7 @@ const stopTime = 6 * time.Second
 // and the triggers that keep others from writing. OpenStack Placement's tables stay as
 // they are. It may be repeated, and ended at any moment: until it is finished no server
 // of this program starts, and HandBack undoes what it did. Errors: ErrRefused,
-// *sqldb.Error.
+// *engine.Error.
 func Adopt(ctx context.Context, name string, o AdoptOptions) (Adopted, error) {
 	return withDatabase(name,
 		func(path string, done *Adopted) error { return adoptFile(ctx, path, done) },
@@ -132,7 +133,7 @@ func withDatabase(
 	name string, file func(path string, done *Adopted) error, servers func(*Adopted) error,
 ) (done Adopted, err error) {
 	began := time.Now()
-	a, err := sqldb.ParseAddress(name)
+	a, err := engine.ParseAddress(name)
 	if err != nil {
 		return done, err
 	}
@@ -169,7 +170,7 @@ func adoptFile(ctx context.Context, path string, done *Adopted) error {
 func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted) error {
 	const op = "adopting"
 	err := sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError},
-		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+		func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 			found, err := check(ctx, d, db)
 			if err != nil {
 				return err
@@ -215,7 +216,7 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 	}
 	if done.Before != StateAdopted {
 		asked := *schema
-		asked.Adopt = func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (int, error) {
+		asked.Adopt = func(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (int, error) {
 			return adoptTables(ctx, d, q, true)
 		}
 		db, err := sqldb.Open(ctx, name, sqldb.Options{Schema: &asked, Means: ledgerError})
@@ -227,7 +228,7 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 		}
 	}
 	return sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError},
-		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (err error) {
+		func(ctx context.Context, d *engine.Dialect, db *sql.DB) (err error) {
 			if done.Before != StateAdopted {
 				if done.Tables, done.Rows, err = ourRows(ctx, d, db); err != nil {
 					return err
@@ -237,7 +238,7 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 				return err
 			}
 			if done.After != StateAdopted || done.Guarded < len(theirTables) && !o.WithoutGuard {
-				return &sqldb.Error{Kind: sqldb.ErrInUse,
+				return &engine.Error{Kind: engine.ErrInUse,
 					Hint: "another command adopted or handed back the database at the same time; run this one again " +
 						"when that has ended"}
 			}
@@ -247,9 +248,9 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 
 // tryTriggers is an error that matches ErrRefused if the server lets only administrators make and
 // remove triggers. It changes nothing.
-func tryTriggers(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+func tryTriggers(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 	err := sqldb.TryTriggers(ctx, d, db, guardName)
-	if sqldb.TriggersRefused(err) {
+	if engine.TriggersRefused(err) {
 		return fmt.Errorf("%w: the user cannot make or remove triggers: %s (%s)", ErrRefused, loggedFix, err.Error())
 	}
 	return err
@@ -263,11 +264,11 @@ const loggedFix = "the server has a binary log or is a node of a Galera cluster,
 	"mysql://root@localhost/placement?unix_socket=/run/mysqld/mysqld.sock there"
 
 // makeGuard makes the triggers, and says what to do when that is not allowed.
-func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+func makeGuard(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 	err := sqldb.Guard(ctx, d, db, guardName, guardMessage, theirTables)
 	//nolint:errorlint // one of these values, never wrapped
-	if kind, _ := d.Kind(err); kind == sqldb.ErrDenied {
-		return &sqldb.Error{Kind: sqldb.ErrDenied,
+	if kind, _ := d.Kind(err); kind == engine.ErrDenied {
+		return &engine.Error{Kind: engine.ErrDenied,
 			Err: err, Hint: "triggers keep OpenStack Placement from writing while this program " +
 				"serves; let the user make them with GRANT TRIGGER ON its database, or " +
 				"use --without-guard and see to it that OpenStack Placement stays stopped"}
@@ -277,19 +278,19 @@ func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 
 // HandBack removes what Adopt made, and leaves the database as OpenStack Placement
 // needs it. It may be repeated, and ended at any moment: once it began no server of this
-// program writes or starts. Errors: ErrRefused, *sqldb.Error.
+// program writes or starts. Errors: ErrRefused, *engine.Error.
 func HandBack(ctx context.Context, name string, o AdoptOptions) (Adopted, error) {
 	return withDatabase(name,
 		func(path string, done *Adopted) error { return handBackFile(ctx, path, done) },
 		func(done *Adopted) error {
-			remove := func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			remove := func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 				return handBackShared(ctx, d, db, o, done)
 			}
 			return sqldb.Administer(ctx, name, "handing back", sqldb.Options{Means: ledgerError}, remove)
 		})
 }
 
-func handBackShared(ctx context.Context, d *sqldb.Dialect, db *sql.DB, o AdoptOptions, done *Adopted) (err error) {
+func handBackShared(ctx context.Context, d *engine.Dialect, db *sql.DB, o AdoptOptions, done *Adopted) (err error) {
 	if done.Before, _, err = sharedState(ctx, d, db); err != nil {
 		return err
 	}
@@ -315,7 +316,7 @@ func handBackShared(ctx context.Context, d *sqldb.Dialect, db *sql.DB, o AdoptOp
 	if err := remove(ctx, d, db); err != nil {
 		return err
 	}
-	if d == sqldb.PostgreSQL {
+	if d == engine.PostgreSQL {
 		done.Sequences = len(numberedTables)
 	}
 	done.After = StateOpenStack
@@ -324,7 +325,7 @@ func handBackShared(ctx context.Context, d *sqldb.Dialect, db *sql.DB, o AdoptOp
 
 // remove removes the tables of this program and the triggers. The order is what makes
 // it safe to end at any moment: see ourTables.
-func remove(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+func remove(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 	drop := func(table string) error {
 		_, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
 		return err
@@ -335,7 +336,7 @@ func remove(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 			return err
 		}
 	}
-	if d == sqldb.PostgreSQL {
+	if d == engine.PostgreSQL {
 		for _, table := range numberedTables {
 			// This program numbers rows itself. A sequence never goes back.
 			var moved sql.NullInt64
@@ -385,7 +386,7 @@ func handBackFile(ctx context.Context, path string, done *Adopted) error {
 }
 
 // stateOf is what a database is to this program.
-func stateOf(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (string, error) {
+func stateOf(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (string, error) {
 	var has [3]bool
 	for i, table := range []string{"resource_providers", schema.Table, "ledger_version"} {
 		var err error
@@ -417,7 +418,7 @@ func stateOf(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (string, er
 
 // sharedState is what a database of servers is to this program, and how many tables have all
 // triggers. With some of them alone it is as unfinished as with some of the tables.
-func sharedState(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (state string, guarded int, err error) {
+func sharedState(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (state string, guarded int, err error) {
 	if state, err = stateOf(ctx, d, q); err != nil || state == StateEmpty {
 		return state, 0, err
 	}
@@ -429,7 +430,7 @@ func sharedState(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (state 
 }
 
 // ourRows counts the tables of this program and their rows.
-func ourRows(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (tables int, rows int64, err error) {
+func ourRows(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (tables int, rows int64, err error) {
 	for _, table := range ourTables {
 		has, err := sqldb.HasTable(ctx, d, q, table)
 		if err != nil {
@@ -450,7 +451,7 @@ func ourRows(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (tables int
 
 // awaitSessions returns the sessions of others that are still there after a while: one
 // that was closed just now may be shown for a moment.
-func awaitSessions(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) ([]sqldb.Session, error) {
+func awaitSessions(ctx context.Context, d *engine.Dialect, q sqldb.Querier) ([]sqldb.Session, error) {
 	const pause = 250 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
 		sessions, err := sqldb.Sessions(ctx, d, q)
@@ -465,7 +466,7 @@ func awaitSessions(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) ([]sq
 
 // refuseServers is an error while a server of this program has the database open, or another
 // program is connected to it.
-func refuseServers(ctx context.Context, d *sqldb.Dialect, db *sql.DB, database string) error {
+func refuseServers(ctx context.Context, d *engine.Dialect, db *sql.DB, database string) error {
 	alive, err := schema.LiveProcesses(ctx, db) // they may be connected to another node of a cluster
 	if err != nil {
 		return err

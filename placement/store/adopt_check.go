@@ -9,26 +9,27 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
 // CheckAdoption looks at a database that OpenStack Placement made, or that this program
-// adopted, on one snapshot, and changes nothing. Errors are *sqldb.Error.
+// adopted, on one snapshot, and changes nothing. Errors are *engine.Error.
 // Cost: that of loading it, about 10 µs for each row.
 func CheckAdoption(ctx context.Context, name string) (found Adoption, err error) {
-	a, err := sqldb.ParseAddress(name)
+	a, err := engine.ParseAddress(name)
 	if err != nil {
 		return Adoption{}, err
 	}
 	if a.Shared() {
 		err = sqldb.Administer(ctx, name, "checking", sqldb.Options{Means: ledgerError},
-			func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 				found, err = check(ctx, d, db)
 				return err
 			})
 	} else {
 		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError},
-			func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+			func(ctx context.Context, d *engine.Dialect, q sqldb.Querier) error {
 				var state *ledger.State
 				found, state, err = readTheirs(ctx, d, q)
 				found.checkRows(state)
@@ -41,7 +42,7 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 
 // check looks at a database of servers. It judges the rows when the transaction has ended: that can
 // take longer than PostgreSQL lets a transaction wait for its client.
-func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, err error) {
+func check(ctx context.Context, d *engine.Dialect, db *sql.DB) (found Adoption, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
 	tx, err := db.BeginTx(ctx, d.Snapshot())
@@ -84,7 +85,7 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 			},
 		)
 	}
-	if d == sqldb.MySQL {
+	if d == engine.MySQL {
 		more, err := mysqlFindings(ctx, tx)
 		if err != nil {
 			return found, err
@@ -101,7 +102,7 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 
 // readTheirs reads all that there is to judge; the state is nil if that is not to be done.
 func readTheirs(
-	ctx context.Context, d *sqldb.Dialect, q sqldb.Querier,
+	ctx context.Context, d *engine.Dialect, q sqldb.Querier,
 ) (found Adoption, state *ledger.State, err error) {
 	if found.State, err = stateOf(ctx, d, q); err != nil || found.State == StateEmpty {
 		return found, nil, err

@@ -160,7 +160,7 @@ func TestOldRows(t *testing.T) {
 	each(t, oldRows)
 }
 
-func oldRows(t *testing.T, e engine) {
+func oldRows(t *testing.T, e testEngine) {
 	name := e.fresh(t)
 	closeLedger(t, open(t, name))
 	execute(t, name,

@@ -5,7 +5,7 @@ package store_test
 import (
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -14,7 +14,7 @@ import (
 // came first; servers do not.
 func TestAlone(t *testing.T) {
 	t.Parallel()
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		testproc.Parallel(t, testproc.Light)
 		name := e.fresh(t)
 		opens := func(alone bool) *store.Store {
@@ -24,7 +24,7 @@ func TestAlone(t *testing.T) {
 		refused := func(what string, alone bool) {
 			t.Helper()
 			s, err := store.Open(ctx, name, store.Options{Alone: alone})
-			testproc.ErrorIs(t, err, sqldb.ErrInUse, "%s: %v", what)
+			testproc.ErrorIs(t, err, engine.ErrInUse, "%s: %v", what)
 			if err == nil {
 				closes(t, s)
 			}

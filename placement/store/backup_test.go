@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -48,7 +49,7 @@ func TestRealBackupAndRestore(t *testing.T) {
 		t.Fatalf("only %d rows: that tries nothing", want.Rows())
 	}
 	last := first
-	for i, e := range []engine{engines[1], engines[2], engines[1], engines[0], engines[2]} {
+	for i, e := range []testEngine{engines[1], engines[2], engines[1], engines[0], engines[2]} {
 		if e.shared && !dbservers.Runs(e.name) {
 			continue
 		}
@@ -63,7 +64,7 @@ func TestRealBackupAndRestore(t *testing.T) {
 		if got.String() != want.String() || digest(name).String() != want.String() {
 			t.Fatalf("restored to %s: %+v, want %+v", e.name, got, want)
 		}
-		if _, err := backup.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
+		if _, err := backup.Restore(ctx, name, o, file); !errors.Is(err, engine.ErrNotEmpty) {
 			t.Errorf("a second restore to the same database: %v", err)
 		}
 		last = name

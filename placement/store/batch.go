@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -172,7 +173,7 @@ func (w *commitWriter) update(changes []ledger.Change) (done bool, err error) {
 	}
 	d := w.store.db.Dialect
 	var query string
-	if d == sqldb.MySQL {
+	if d == engine.MySQL {
 		query = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (a BIGINT PATH '$.a', b BIGINT PATH " +
 			"'$.b', c BIGINT PATH '$.c', d BIGINT PATH '$.d', e BIGINT PATH '$.e', f " +
 			"BIGINT PATH '$.f', g BIGINT PATH '$.g', r DOUBLE PATH '$.r')) AS v JOIN " +
@@ -243,14 +244,14 @@ type table struct {
 
 // fromList is an INSERT whose rows are in one parameter, a list of lists, so that any number of
 // rows is one statement.
-func (t table) fromList(d *sqldb.Dialect) string {
+func (t table) fromList(d *engine.Dialect) string {
 	var from, selected strings.Builder
 	for i, column := range t.types {
 		separator := ", "
 		if i == 0 {
 			separator = ""
 		}
-		if d == sqldb.MySQL {
+		if d == engine.MySQL {
 			fmt.Fprintf(&from, "%sc%d %s PATH '$[%d]' ERROR ON ERROR", separator, i, column.mysql, i)
 			fmt.Fprintf(&selected, "%sc%d", separator, i)
 		} else {
@@ -258,7 +259,7 @@ func (t table) fromList(d *sqldb.Dialect) string {
 		}
 	}
 	head := "INSERT INTO " + t.name + " (" + t.columns + ") SELECT " + selected.String() + " FROM "
-	if d == sqldb.MySQL {
+	if d == engine.MySQL {
 		return head + "JSON_TABLE(?, '$[*]' COLUMNS (" + from.String() + ")) AS v"
 	}
 	return head + "jsonb_array_elements(CAST(? AS jsonb)) AS v"

@@ -19,7 +19,7 @@ import (
 // database has what the server shows.
 func TestBatches(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	rounds(t, func(rt *rapid.T, e engine, name string) {
+	rounds(t, func(rt *rapid.T, e testEngine, name string) {
 		l := open(rt, name)
 		model := placementtest.NewModel()
 		for _, op := range placementtest.SetupOps() {
@@ -70,7 +70,7 @@ func TestBatches(t *testing.T) {
 // TestSeveralRows: each kind of change that is written for many rows at once is written for two.
 func TestSeveralRows(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		testproc.Parallel(t, testproc.Light)
 		name := e.fresh(t)
 		l := open(t, name)

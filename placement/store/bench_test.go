@@ -20,7 +20,7 @@ func vcpus(total int64) ledger.Inventory {
 }
 
 // hosts opens a ledger on a fresh database with n hosts of some VCPUs.
-func hosts(b *testing.B, n int, e engine) *transactor.Ledger {
+func hosts(b *testing.B, n int, e testEngine) *transactor.Ledger {
 	b.Helper()
 	l := open(b, e.fresh(b))
 	b.Cleanup(func() { closeLedger(b, l) })
@@ -42,7 +42,7 @@ func hosts(b *testing.B, n int, e engine) *transactor.Ledger {
 }
 
 // benchEach runs a benchmark on all engines.
-func benchEach(b *testing.B, f func(b *testing.B, e engine)) {
+func benchEach(b *testing.B, f func(b *testing.B, e testEngine)) {
 	b.Helper()
 	for _, e := range engines {
 		b.Run(e.name, func(b *testing.B) { f(b, e) })
@@ -76,7 +76,7 @@ func many(b *testing.B, l *transactor.Ledger, clients int, do func(i int) error)
 
 // BenchmarkUpdateInventory is a durable PUT of an inventory, by many clients: commits are shared.
 func BenchmarkUpdateInventory(b *testing.B) {
-	benchEach(b, func(b *testing.B, e engine) {
+	benchEach(b, func(b *testing.B, e testEngine) {
 		for _, clients := range []int{1, 16} {
 			b.Run(fmt.Sprint(clients, "clients"), func(b *testing.B) {
 				l := hosts(b, 1000, e)
@@ -96,7 +96,7 @@ func BenchmarkUpdateInventory(b *testing.B) {
 // BenchmarkClaim is a durable PUT of a new consumer's allocations, by many clients: commits are
 // shared.
 func BenchmarkClaim(b *testing.B) {
-	benchEach(b, func(b *testing.B, e engine) {
+	benchEach(b, func(b *testing.B, e testEngine) {
 		for _, clients := range []int{1, 16, 64} {
 			b.Run(fmt.Sprint(clients, "clients"), func(b *testing.B) {
 				l := hosts(b, 1000, e)
@@ -116,7 +116,7 @@ func BenchmarkClaim(b *testing.B) {
 
 // BenchmarkSnapshot is the read side: asking for the newest state.
 func BenchmarkSnapshot(b *testing.B) {
-	benchEach(b, func(b *testing.B, e engine) {
+	benchEach(b, func(b *testing.B, e testEngine) {
 		l := hosts(b, 10, e)
 		b.ReportAllocs()
 		for b.Loop() {
@@ -129,7 +129,7 @@ func BenchmarkSnapshot(b *testing.B) {
 // each root to two children, 3000 allocation rows, and back.
 func BenchmarkReshape(b *testing.B) { benchEach(b, benchReshape) }
 
-func benchReshape(b *testing.B, e engine) {
+func benchReshape(b *testing.B, e testEngine) {
 	const trees, consumers = 100, 1000
 	l := hosts(b, trees, e)
 	child := func(i, k int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", i, k) }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -61,7 +62,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		if err == nil {
 			return nil
 		}
-		if !errors.Is(err, sqldb.ErrLocked) { // that another transaction was in the way is nothing to report
+		if !errors.Is(err, engine.ErrLocked) { // that another transaction was in the way is nothing to report
 			s.db.Failed(err)
 		}
 		if !s.shouldRetry(ctx, &patience, err) {
@@ -80,14 +81,14 @@ func (s *Store) shouldRetry(ctx context.Context, patience *time.Time, err error)
 	if patience.IsZero() {
 		*patience = time.Now().Add(s.db.Failover())
 	}
-	passes := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) ||
-		errors.Is(err, sqldb.ErrReadOnly)
+	passes := errors.Is(err, engine.ErrLocked) || errors.Is(err, engine.ErrUnreachable) ||
+		errors.Is(err, engine.ErrReadOnly)
 	return passes && ctx.Err() == nil && time.Now().Before(*patience)
 }
 
 // committed says whether the commit with a token made a version. Some commit did.
 func (s *Store) committed(ctx context.Context, version int64, token string) (bool, error) {
-	ctx, cancel := sqldb.Bounded(ctx)
+	ctx, cancel := engine.Bounded(ctx)
 	defer cancel()
 	var made string
 	err := s.db.Reader.QueryRowContext(ctx,
@@ -136,7 +137,7 @@ func (s *Store) commitOnce(
 	}
 	if err := tx.Commit(); err != nil {
 		s.dropLost(err)
-		if s.db.Dialect.Is(err, sqldb.CommitUnknown) {
+		if s.db.Dialect.Is(err, engine.CommitUnknown) {
 			return true, fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 		}
 		return true, s.commitFailed(ctx, op, err)
@@ -229,13 +230,13 @@ func (s *Store) lockVersion(ctx context.Context) (*sql.Tx, error) {
 // to the database without changing ledger_version.
 func (s *Store) commitFailed(ctx context.Context, op string, err error) error {
 	explained := s.failed(ctx, op, err)
-	if s.db.Dialect.Is(err, sqldb.Conflict) {
-		if s.db.Dialect.Is(err, sqldb.Duplicate) {
+	if s.db.Dialect.Is(err, engine.Conflict) {
+		if s.db.Dialect.Is(err, engine.Duplicate) {
 			explained = fmt.Errorf("%w: %w", ledger.ErrDuplicate, explained)
 		}
 		return fmt.Errorf("%w: %w", ledger.ErrReload, explained)
 	}
-	if s.db.Dialect.Is(err, sqldb.Unfit) {
+	if s.db.Dialect.Is(err, engine.Unfit) {
 		return fmt.Errorf("%w: %w", ledger.ErrRow, explained)
 	}
 	return explained
@@ -548,7 +549,7 @@ func (w *commitWriter) deleteKeys(head string, n int, key func(int) any) error {
 }
 
 // timeArg is the value of a time column: NULL for the zero time.
-func timeArg(d *sqldb.Dialect) func(time.Time) any {
+func timeArg(d *engine.Dialect) func(time.Time) any {
 	return func(t time.Time) any {
 		if t.IsZero() {
 			return nil

@@ -21,7 +21,7 @@ func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	const hosts = 64
 	host := func(i int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", i) }
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		testproc.Parallel(t, testproc.Light)
 		proxy := dbservers.NewProxy(t, e.fresh(t))
 		l := open(t, proxy.DSN)

@@ -202,7 +202,7 @@ func TestKill(t *testing.T) {
 // same sum.
 func TestTwoProcesses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		prepare(t, name)
 		servers := []*server{startServer(t, "left", name), startServer(t, "right", name)}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -77,7 +78,7 @@ func TestEveryPage(t *testing.T) {
 		}
 		if err != nil {
 			seen++
-			if !errors.Is(err, sqldb.ErrCorrupt) || !strings.Contains(err.Error(), path) ||
+			if !errors.Is(err, engine.ErrCorrupt) || !strings.Contains(err.Error(), path) ||
 				!strings.Contains(err.Error(), "restore a backup") {
 				t.Errorf("page %d: %v", at/page+1, err)
 			}
@@ -115,7 +116,7 @@ func TestOlderDatabaseIsRefused(t *testing.T) {
 
 	copyFile(t, path, older)
 	_, err := store.Open(ctx, path, store.Options{})
-	if !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), path) ||
+	if !errors.Is(err, engine.ErrLost) || !strings.Contains(err.Error(), path) ||
 		!strings.Contains(err.Error(), "remove placement.db-lock") {
 		t.Errorf("an older copy: got %v, want ErrLost", err)
 	}
@@ -138,11 +139,11 @@ func TestOlderDatabaseIsRefused(t *testing.T) {
 	closeLedger(t, l)
 	testproc.Check(t, os.Truncate(path, 0))
 	// What a new lock found is known from then on, also when nothing was written since.
-	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
+	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, engine.ErrLost) {
 		t.Errorf("a database cut to nothing after a restore: got %v, want ErrLost", err)
 	}
 	testproc.Check(t, os.Remove(lock))
-	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) ||
+	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, engine.ErrLost) ||
 		!strings.Contains(err.Error(), "run: rm -f "+sqldb.Marker(path)) {
 		t.Errorf("an emptied file without a lock: got %v, want ErrLost with the command that says that it is meant",
 			err)
@@ -152,7 +153,7 @@ func TestOlderDatabaseIsRefused(t *testing.T) {
 	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_T"); return err })).Or(t)
 	closeLedger(t, l)
 	testproc.Check(t, os.Truncate(path, 0))
-	testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrLost, "an emptied file: got %v")
+	testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, engine.ErrLost, "an emptied file: got %v")
 	if info, err := os.Stat(path); err != nil || info.Size() != 0 {
 		t.Errorf("the refused file was written to: %v, %v", info, err)
 	}
@@ -177,7 +178,7 @@ func TestDamageFoundLater(t *testing.T) {
 			[]ledger.ConsumerAllocations{{Consumer: "late",
 				Project: "p", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 	})
-	testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
+	testproc.ErrorIs(t, err, engine.ErrCorrupt, "got %v")
 	if l.Current() != before {
 		t.Error("a refused write was published")
 	}
@@ -201,8 +202,8 @@ func TestFileRemovedWhileOpen(t *testing.T) {
 	}
 	testproc.Check(t, errors.Join(add("CUSTOM_A"), s.Problem()))
 	testproc.Check(t, os.Rename(dir, dir+"-away"))
-	if err := add("CUSTOM_B"); !errors.Is(err, sqldb.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) ||
-		!errors.Is(s.Problem(), sqldb.ErrReplaced) {
+	if err := add("CUSTOM_B"); !errors.Is(err, engine.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) ||
+		!errors.Is(s.Problem(), engine.ErrReplaced) {
 		t.Errorf("got %v, want ErrReplaced, which is an ErrUnavailable; the store says %v", err, s.Problem())
 	}
 	if now, err := l.Snapshot(ctx); err != nil {
@@ -218,7 +219,7 @@ func TestFileRemovedWhileOpen(t *testing.T) {
 		testproc.Check(t, os.Remove(file))
 	}
 	for range 2 {
-		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) {
+		if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, engine.ErrLost) {
 			t.Errorf("a start without the files: got %v, want ErrLost", err)
 		}
 	}

@@ -15,32 +15,32 @@ func execute(t testing.TB, name string, statements ...string) {
 	dbservers.Execute(t, name, statements...)
 }
 
-// engine is where databases are.
-type engine struct {
+// testEngine is where databases are.
+type testEngine struct {
 	name  string
 	fresh func(testing.TB) string // the name of a new database
 	// shared: several servers can use a database at the same time.
 	shared bool
 }
 
-var engines = []engine{
+var engines = []testEngine{
 	{"sqlite", func(t testing.TB) string { return filepath.Join(t.TempDir(), "placement.db") }, false},
 	{"mariadb", dbservers.MariaDB, true},
 	{"postgresql", dbservers.PostgreSQL, true},
 }
 
 // each runs f for all engines.
-func each(t *testing.T, f func(t *testing.T, e engine)) {
+func each(t *testing.T, f func(t *testing.T, e testEngine)) {
 	t.Helper()
 	dbservers.Each(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := dbservers.Engine(t)
-		f(t, engine{name, fresh, name != "sqlite"})
+		f(t, testEngine{name, fresh, name != "sqlite"})
 	})
 }
 
 // eachShared runs f for the engines that several servers can share.
-func eachShared(t *testing.T, f func(t *testing.T, e engine)) {
+func eachShared(t *testing.T, f func(t *testing.T, e testEngine)) {
 	t.Helper()
 	dbservers.EachServer(t,
-		func(t *testing.T, fresh func(testing.TB) string) { f(t, engine{dbservers.Engine(t), fresh, true}) })
+		func(t *testing.T, fresh func(testing.TB) string) { f(t, testEngine{dbservers.Engine(t), fresh, true}) })
 }

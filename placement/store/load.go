@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -17,7 +18,7 @@ import (
 // Cost: about 3 µs of CPU for each row on SQLite.
 func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 	state := new(ledger.State)
-	if s.db.Dialect == sqldb.MySQL {
+	if s.db.Dialect == engine.MySQL {
 		state.SameID = sameID
 	}
 	err := s.reading(ctx, loadTime, func(r reader) error {
@@ -69,7 +70,7 @@ func (s *Store) reading(ctx context.Context, most time.Duration, fn func(reader)
 type reader struct {
 	ctx     context.Context
 	tx      sqldb.Querier
-	dialect *sqldb.Dialect
+	dialect *engine.Dialect
 	// progress is called after every progressRows rows; nil: not at all.
 	progress func()
 }
@@ -117,7 +118,7 @@ func (r reader) named(t namedTable, to *[]ledger.NamedRow, ids []any) error {
 		func(rows *sql.Rows) error {
 			var row ledger.NamedRow
 			var name sql.NullString // placement_aggregates.uuid may be NULL
-			err := rows.Scan(&row.ID, &name, sqldb.TimeScan{To: &row.CreatedAt}, sqldb.TimeScan{To: &row.UpdatedAt})
+			err := rows.Scan(&row.ID, &name, engine.TimeScan{To: &row.CreatedAt}, engine.TimeScan{To: &row.UpdatedAt})
 			row.Name = name.String
 			*to = append(*to, row)
 			return err
@@ -135,7 +136,7 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 		func(rows *sql.Rows) error {
 			var p ledger.ProviderRow
 			err := rows.Scan(&p.ID, &p.UUID, &p.Name,
-				&p.Generation, &p.Root, &p.Parent, sqldb.TimeScan{To: &p.CreatedAt}, sqldb.TimeScan{To: &p.UpdatedAt})
+				&p.Generation, &p.Root, &p.Parent, engine.TimeScan{To: &p.CreatedAt}, engine.TimeScan{To: &p.UpdatedAt})
 			to.Providers = append(to.Providers, p)
 			return err
 		},
@@ -148,7 +149,7 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 		"inventories", "resource_provider_id", ids, func(rows *sql.Rows) error {
 			var i ledger.InventoryRow
 			err := rows.Scan(&i.Provider, &i.Class, &i.Total, &i.Reserved, &i.MinUnit, &i.MaxUnit, &i.StepSize,
-				&i.AllocationRatio, sqldb.TimeScan{To: &i.CreatedAt}, sqldb.TimeScan{To: &i.UpdatedAt})
+				&i.AllocationRatio, engine.TimeScan{To: &i.CreatedAt}, engine.TimeScan{To: &i.UpdatedAt})
 			to.Inventories = append(to.Inventories, i)
 			return err
 		})
@@ -179,7 +180,7 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 		"consumers", "id", ids, func(rows *sql.Rows) error {
 			var c ledger.ConsumerRow
 			err := rows.Scan(&c.ID, &c.UUID, &c.Generation,
-				&c.Project, &c.User, &c.Type, sqldb.TimeScan{To: &c.CreatedAt}, sqldb.TimeScan{To: &c.UpdatedAt})
+				&c.Project, &c.User, &c.Type, engine.TimeScan{To: &c.CreatedAt}, engine.TimeScan{To: &c.UpdatedAt})
 			to.Consumers = append(to.Consumers, c)
 			return err
 		})
@@ -204,8 +205,8 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 		"@created_at", "@updated_at"),
 		"allocations", "consumer_id", uuids, func(rows *sql.Rows) error {
 			var a ledger.AllocationRow
-			err := rows.Scan(&a.Provider, &a.Consumer, &a.Class, &a.Used, sqldb.TimeScan{To: &a.CreatedAt},
-				sqldb.TimeScan{To: &a.UpdatedAt})
+			err := rows.Scan(&a.Provider, &a.Consumer, &a.Class, &a.Used, engine.TimeScan{To: &a.CreatedAt},
+				engine.TimeScan{To: &a.UpdatedAt})
 			to.Allocations = append(to.Allocations, a)
 			return err
 		})

@@ -29,7 +29,7 @@ func claim(l *transactor.Ledger, consumer string) error {
 // commits. The write is acknowledged, and was made once.
 func TestLostCommit(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		prepare(t, name)
 		other := open(t, name)
@@ -67,7 +67,7 @@ func TestLostCommit(t *testing.T) {
 // believed, neither by reads nor by writes.
 func TestVersionThatWentBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		prepare(t, name)
 		l := open(t, name)

@@ -34,7 +34,7 @@ func TestAllocationRatios(t *testing.T) {
 		defer closeLedger(t, other)
 		same(t, "the server that wrote -, the other +", shown, other.Current())
 	}
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		prepare(t, name)
 		check(t, name)

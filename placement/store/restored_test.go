@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/transactor"
@@ -23,7 +23,7 @@ import (
 // also when the restored database has reached its version. One that starts has what was restored.
 func TestRestoreUnderARunningServer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		o := store.DatabaseOptions()
 		running := open(t, name)
@@ -39,7 +39,7 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 		testproc.Check(t, errors.Join(createClass(running, "CUSTOM_KEPT"), backup.Create(ctx, name, o, file),
 			createClass(running, "CUSTOM_LOST")))
 		had := running.Current().Version()
-		if _, err := backup.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
+		if _, err := backup.Restore(ctx, name, o, file); !errors.Is(err, engine.ErrNotEmpty) {
 			t.Errorf("restored to a database in use: %v", err)
 		}
 		if _, err := running.Snapshot(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -72,11 +73,11 @@ func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 // ReadSchema reads the schema of a database of servers, or of a file that no
 // process of ours has open, and changes nothing. A missing file is fs.ErrNotExist, with the schema
 // that this program would create; an empty one has no tables. A database of
-// another program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
+// another program is an error (engine.ErrSchema). Errors are *engine.Error.
 func ReadSchema(ctx context.Context, name string) (Schema, error) {
 	found := Schema{Newest: schema.Newest()}
 	err := sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError},
-		func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
+		func(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (err error) {
 			return readSchema(ctx, d, q, &found)
 		})
 	if err != nil {
@@ -92,7 +93,7 @@ func (s *Store) Schema(ctx context.Context) (Schema, error) {
 	return found, s.failed(ctx, "reading the schema of", err)
 }
 
-func readSchema(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, into *Schema) error {
+func readSchema(ctx context.Context, d *engine.Dialect, q sqldb.Querier, into *Schema) error {
 	has, err := sqldb.HasTable(ctx, d, q, schema.Table)
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func readSchema(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, into *Sc
 }
 
 // alembic is the version of OpenStack Placement's own migrations, "" for none.
-func alembic(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (head string, err error) {
+func alembic(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (head string, err error) {
 	versioned, err := sqldb.HasTable(ctx, d, q, "alembic_version")
 	if err == nil && versioned {
 		err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(version_num), '') FROM alembic_version").Scan(&head)
@@ -127,11 +128,11 @@ func alembic(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (head strin
 // adopt returns how many steps count as run in a database without steps of this
 // program: one, if OpenStack Placement created it. It refuses unknown versions of
 // Placement's schema, and a database of servers unless an operator asked for it.
-func adopt(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (steps int, err error) {
+func adopt(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (steps int, err error) {
 	return adoptTables(ctx, d, q, false)
 }
 
-func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptShared bool) (steps int, err error) {
+func adoptTables(ctx context.Context, d *engine.Dialect, q sqldb.Querier, adoptShared bool) (steps int, err error) {
 	theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 	if err != nil {
 		return 0, err
@@ -147,10 +148,10 @@ func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptSh
 		if err := refuseNova(ctx, d, q); err != nil {
 			return 0, err
 		}
-		return 0, &sqldb.Error{Kind: sqldb.ErrSchema, Hint: hint}
+		return 0, &engine.Error{Kind: engine.ErrSchema, Hint: hint}
 	}
 	if d.Shared() && !adoptShared {
-		return 0, &sqldb.Error{Kind: sqldb.ErrSchema,
+		return 0, &engine.Error{Kind: engine.ErrSchema,
 			Hint: "OpenStack Placement's tables are in it, and none of this program's; run `compute-agent placement " +
 				"adopt --check` with this database first"}
 	}
@@ -171,7 +172,7 @@ func headHint(head string) string {
 }
 
 // otherProgram is the error for a database with tables that are not Placement's.
-func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+func otherProgram(ctx context.Context, d *engine.Dialect, q sqldb.Querier) error {
 	table, err := sqldb.SomeTable(ctx, d, q)
 	if err != nil || table == "" {
 		return err
@@ -179,7 +180,7 @@ func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error 
 	if err := refuseNova(ctx, d, q); err != nil {
 		return err
 	}
-	return &sqldb.Error{Kind: sqldb.ErrSchema,
+	return &engine.Error{Kind: engine.ErrSchema,
 		Hint: fmt.Sprintf(
 			"it has the table %q and none of Placement's: it belongs to another program; choose another path, "+
 				"nothing was changed", table)}
@@ -187,7 +188,7 @@ func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error 
 
 // refuseNova is the error for a database of Nova. These have tables with the names of Placement's,
 // which was a part of Nova once and whose rows Nova does not use any more.
-func refuseNova(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+func refuseNova(ctx context.Context, d *engine.Dialect, q sqldb.Querier) error {
 	for _, other := range []struct{ table, what string }{
 		{"flavor_extra_specs", "Nova's API database (nova_api)"},
 		{"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
@@ -197,7 +198,7 @@ func refuseNova(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 			return err
 		}
 		if has {
-			return &sqldb.Error{Kind: sqldb.ErrSchema,
+			return &engine.Error{Kind: engine.ErrSchema,
 				Hint: fmt.Sprintf("it has the table %q: it is %s, which is not adopted; "+
 					"the database of OpenStack Placement is that of [placement_database] connection in "+
 					"/etc/placement/placement.conf; nothing was changed", other.table, other.what)}
@@ -212,14 +213,14 @@ const schemaToken = "SELECT token FROM ledger_migrations WHERE number = 2"
 
 // handedBack is the error of a store whose tables were removed while it was open.
 func handedBack() error {
-	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrHandedBack,
+	return &engine.Error{Kind: engine.ErrSchema, Means: ledger.ErrHandedBack,
 		Hint: "it was handed back to OpenStack Placement while this server ran; stop this server"}
 }
 
 // tablesReplaced is the error of a store whose tables are others than those that it opened. What it
 // knows is of the former ones, however the versions compare.
 func tablesReplaced() error {
-	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrReplaced,
+	return &engine.Error{Kind: engine.ErrSchema, Means: ledger.ErrReplaced,
 		Hint: "its tables were made again while this server ran: a backup was restored, or it was handed back and " +
 			"adopted again; restart this server"}
 }
@@ -227,7 +228,7 @@ func tablesReplaced() error {
 // checkTables turns the error of a statement that did not fit the tables into that of
 // a database that was handed back, if it was.
 func (s *Store) checkTables(ctx context.Context, err error) error {
-	if s.exclusive || err == nil || !s.db.Dialect.Is(err, sqldb.Mismatch) {
+	if s.exclusive || err == nil || !s.db.Dialect.Is(err, engine.Mismatch) {
 		return err
 	}
 	if has, lookErr := sqldb.HasTable(ctx, s.db.Dialect, s.db.Reader, "ledger_version"); lookErr != nil || has {

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
@@ -33,7 +34,7 @@ const (
 // Options say how a file is opened; the zero value is right for a server.
 type Options struct {
 	// MaxPages is the maximum size of the database, in pages of 4 KiB; writes
-	// beyond that fail with sqldb.ErrFull. 0 is no limit.
+	// beyond that fail with engine.ErrFull. 0 is no limit.
 	MaxPages int
 	// Alone refuses a database that another process serves, and keeps others from
 	// serving it until the store is closed.
@@ -77,10 +78,10 @@ var (
 	_ ledger.Reserver = (*Store)(nil)
 )
 
-// Open opens a database by its name (see sqldb.ParseAddress): an SQLite file for
+// Open opens a database by its name (see engine.ParseAddress): an SQLite file for
 // this process alone, which it creates if it does not exist, or a database that
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
-// Placement created. Errors are *sqldb.Error.
+// Placement created. Errors are *engine.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
 	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover,
 		Means: ledgerError, Logger: o.Logger, Progress: o.Progress}
@@ -117,7 +118,7 @@ func Open(ctx context.Context, name string, o Options) (*Store, error) {
 func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 	s := &Store{db: db, exclusive: !db.Dialect.Shared()}
 	var err error
-	if db.Dialect == sqldb.MySQL {
+	if db.Dialect == engine.MySQL {
 		if err := db.Reader.QueryRowContext(ctx, singlePrecision).Scan(&s.coarse); err != nil {
 			return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
 		}
@@ -138,12 +139,12 @@ func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 func ledgerError(kind error) error {
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind {
-	case sqldb.ErrFull:
+	case engine.ErrFull:
 		return errFull
-	case sqldb.ErrSchema:
+	case engine.ErrSchema:
 		return ledger.ErrSchema
-	case sqldb.ErrReadOnly, sqldb.ErrDenied, sqldb.ErrUnsuitable, sqldb.ErrLocked, sqldb.ErrUnreachable,
-		sqldb.ErrIO, sqldb.ErrReplaced:
+	case engine.ErrReadOnly, engine.ErrDenied, engine.ErrUnsuitable, engine.ErrLocked, engine.ErrUnreachable,
+		engine.ErrIO, engine.ErrReplaced:
 		return ledger.ErrUnavailable
 	}
 	return nil
@@ -193,7 +194,7 @@ func (s *Store) Version(ctx context.Context) (version int64, err error) {
 		if version, err = s.readVersion(ctx); err == nil || s.exclusive {
 			break
 		}
-		if err = s.failed(ctx, op, err); !errors.Is(err, sqldb.ErrUnreachable) && !errors.Is(err, sqldb.ErrReadOnly) {
+		if err = s.failed(ctx, op, err); !errors.Is(err, engine.ErrUnreachable) && !errors.Is(err, engine.ErrReadOnly) {
 			break
 		}
 		s.db.CloseIdle()
@@ -205,7 +206,7 @@ func (s *Store) Version(ctx context.Context) (version int64, err error) {
 func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 	if !s.exclusive {
 		var cancel context.CancelFunc
-		ctx, cancel = sqldb.Bounded(ctx)
+		ctx, cancel = engine.Bounded(ctx)
 		defer cancel()
 	}
 	var readOnly bool
@@ -215,7 +216,7 @@ func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 		return 0, tablesReplaced()
 	}
 	if err == nil && readOnly {
-		err = &sqldb.Error{Kind: sqldb.ErrReadOnly,
+		err = &engine.Error{Kind: engine.ErrReadOnly,
 			Hint: "the database server became read-only: it may be a replica now"}
 	}
 	return version, err
@@ -284,7 +285,7 @@ func (s *Store) dropLost(err error) {
 	}
 	d := s.db.Dialect
 	ofUse := errors.Is(err, ledger.ErrVersionConflict) ||
-		errors.Is(err, ledger.ErrReload) || d.Is(err, sqldb.Retry|sqldb.Conflict|sqldb.Unfit)
+		errors.Is(err, ledger.ErrReload) || d.Is(err, engine.Retry|engine.Conflict|engine.Unfit)
 	if !s.exclusive && !ofUse || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		_ = s.writer.close() // it is gone already
 		s.writer = nil

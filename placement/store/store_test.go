@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -68,7 +68,7 @@ func closeLedger(t fatal, l *transactor.Ledger) {
 // Placement on MariaDB and MySQL. A provider is shown by the name that it was given.
 func TestNamesThatDifferInSpacesAtTheEnd(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		l := open(t, name)
 		longest := "node" + strings.Repeat(" ", 196)
@@ -137,9 +137,9 @@ func same(t fatal, what string, a, b *ledger.Snapshot) {
 const roundsOnServers = 6
 
 // rounds checks a property with a fresh database each time, on all engines.
-func rounds(t *testing.T, property func(rt *rapid.T, e engine, name string)) {
+func rounds(t *testing.T, property func(rt *rapid.T, e testEngine, name string)) {
 	t.Helper()
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		done, failed := 0, false
 		rapid.Check(t, func(rt *rapid.T) {
 			if e.shared && done >= roundsOnServers && !failed {
@@ -159,7 +159,7 @@ func rounds(t *testing.T, property func(rt *rapid.T, e engine, name string)) {
 // model says are the same.
 func TestRoundTrip(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	rounds(t, func(rt *rapid.T, e engine, name string) {
+	rounds(t, func(rt *rapid.T, e testEngine, name string) {
 		names := []string{name}
 		if e.shared {
 			names = append(names, name)
@@ -211,7 +211,7 @@ func roundTrip(rt *rapid.T, names []string) {
 // numbers, are there.
 func TestDeletedAndMadeAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		one, other := open(t, name), open(t, name)
 		defer closeLedger(t, one)
@@ -277,7 +277,7 @@ func TestOwner(t *testing.T) {
 
 func TestStandardNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		l := open(t, name)
 		for id, name := range ledger.StandardClasses() {
@@ -304,7 +304,7 @@ func TestBadFiles(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		text := []byte("# this is a letter, not a database\n")
 		testproc.Check(t, os.WriteFile(path, text, 0o600))
-		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrNotDatabase, "got %v")
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, engine.ErrNotDatabase, "got %v")
 		if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, text) {
 			t.Errorf("the file was changed: %q, %v", after, err)
 		}
@@ -325,10 +325,10 @@ func TestBadFiles(t *testing.T) {
 		if err == nil {
 			_, err = transactor.Open(ctx, s, transactor.Options{})
 		}
-		testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
+		testproc.ErrorIs(t, err, engine.ErrCorrupt, "got %v")
 	})
 	t.Run("directory in the way", func(t *testing.T) {
-		testproc.Try(store.Open(ctx, t.TempDir(), store.Options{})).ErrorIs(t, sqldb.ErrUnreachable, "got %v")
+		testproc.Try(store.Open(ctx, t.TempDir(), store.Options{})).ErrorIs(t, engine.ErrUnreachable, "got %v")
 	})
 	t.Run("no right to write", func(t *testing.T) {
 		if os.Geteuid() == 0 {
@@ -343,7 +343,7 @@ func TestBadFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := store.Open(ctx, filepath.Join(dir, "placement.db"),
-			store.Options{}); !errors.Is(err, sqldb.ErrReadOnly) {
+			store.Options{}); !errors.Is(err, engine.ErrReadOnly) {
 			t.Errorf("got %v, want ErrReadOnly", err)
 		}
 	})
@@ -351,7 +351,7 @@ func TestBadFiles(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
 		closeLedger(t, open(t, path))
 		execute(t, path, "INSERT INTO ledger_migrations (number) VALUES (999)")
-		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrSchema, "got %v")
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, engine.ErrSchema, "got %v")
 	})
 	t.Run("the database of another program", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "keystone.db")
@@ -361,7 +361,7 @@ func TestBadFiles(t *testing.T) {
 			_, err := store.ReadSchema(ctx, path)
 			_, opening := store.Open(ctx, path, store.Options{})
 			for _, err := range []error{err, opening} {
-				if !errors.Is(err, sqldb.ErrSchema) ||
+				if !errors.Is(err, engine.ErrSchema) ||
 					!strings.Contains(err.Error(), `the table "alembic_version" and none of Placement's`) {
 					t.Errorf("got %v, want ErrSchema and the name of a table", err)
 				}
@@ -381,7 +381,7 @@ func TestBadFiles(t *testing.T) {
 		if schema, err := store.ReadSchema(ctx, path); err != nil || schema.CanBeAdopted() {
 			t.Errorf("got %+v, %v, want one that cannot be adopted", schema, err)
 		}
-		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, sqldb.ErrSchema, "got %v")
+		testproc.Try(store.Open(ctx, path, store.Options{})).ErrorIs(t, engine.ErrSchema, "got %v")
 	})
 }
 
@@ -412,7 +412,7 @@ func TestFullDisk(t *testing.T) {
 			break
 		}
 	}
-	if !errors.Is(full, sqldb.ErrFull) || !errors.Is(full, ledger.ErrUnavailable) {
+	if !errors.Is(full, engine.ErrFull) || !errors.Is(full, ledger.ErrUnavailable) {
 		t.Fatalf("got %v, want ErrFull, which is an ErrUnavailable", full)
 	}
 	closeLedger(t, l)
@@ -432,7 +432,7 @@ func TestFullDisk(t *testing.T) {
 // decided again.
 func TestForeignWriter(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		l := open(t, name)
 		defer closeLedger(t, l)
@@ -457,7 +457,7 @@ func TestForeignWriter(t *testing.T) {
 // are not kept any more loads everything, and shows the same.
 func TestFollowFromLongAgo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		active, idle := open(t, name), open(t, name)
 		defer closeLedger(t, active)
@@ -475,7 +475,7 @@ func TestFollowFromLongAgo(t *testing.T) {
 // have, in the tree and in allocations; and the old uuid is free in the same commit.
 func TestUUIDThatChanges(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	each(t, func(t *testing.T, e engine) {
+	each(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		server := open(t, name)
 		write := func(fn func(*ledger.Tx) error) {

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -59,7 +59,7 @@ func commits(kind string, changes ...string) []string {
 // everything, so that it shows what a newer one changed; and the next changes by their kinds.
 func TestChangesOfUnknownKind(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		l, seen := watched(t, name)
 		defer closeLedger(t, l)
@@ -87,7 +87,7 @@ func TestChangesOfUnknownKind(t *testing.T) {
 // shows nothing and writes nothing when it goes on, and another one like it does not start.
 func TestUpgradedWhileStopped(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		l := open(t, name)
 		defer closeLedger(t, l)
@@ -103,7 +103,7 @@ func TestUpgradedWhileStopped(t *testing.T) {
 			"a write after that": func() error { _, err := l.Update(ctx, provider("b")); return err },
 			"another server":     func() error { _, err := store.Open(ctx, name, store.Options{}); return err },
 		} {
-			if err := do(); !errors.Is(err, ledger.ErrSchema) || !errors.Is(err, sqldb.ErrSchema) {
+			if err := do(); !errors.Is(err, ledger.ErrSchema) || !errors.Is(err, engine.ErrSchema) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -115,7 +115,7 @@ func TestUpgradedWhileStopped(t *testing.T) {
 func TestPruning(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const pruneEvery, kept = 256, 4096
-	eachShared(t, func(t *testing.T, e engine) {
+	eachShared(t, func(t *testing.T, e testEngine) {
 		name := e.fresh(t)
 		active := open(t, name)
 		defer closeLedger(t, active)

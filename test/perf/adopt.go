@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -56,7 +57,7 @@ func (s *settings) adoptOn(ctx context.Context, on *server, t *table) (err error
 	}
 	say("%s: loading %d hosts and %d consumers", on.name, s.trees, s.consumers)
 	if err := sqldb.Administer(ctx, dsn, "loading rows", sqldb.Options{},
-		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+		func(ctx context.Context, d *engine.Dialect, db *sql.DB) error {
 			return fillTheirs(ctx, d, db, s.trees, s.consumers)
 		}); err != nil {
 		return err
@@ -179,7 +180,7 @@ func (i *inserts) flush() {
 
 // fillTheirs writes hosts of 7 providers with 2 inventories each, and consumers with 3 allocations
 // each, into the tables of OpenStack's Placement.
-func fillTheirs(ctx context.Context, d *sqldb.Dialect, db *sql.DB, hosts, consumers int) error {
+func fillTheirs(ctx context.Context, d *engine.Dialect, db *sql.DB, hosts, consumers int) error {
 	const each = 7
 	ids := map[string]int64{}
 	for _, name := range []string{"DISK_GB", "VGPU", "VCPU", "MEMORY_MB"} {
@@ -192,7 +193,7 @@ func fillTheirs(ctx context.Context, d *sqldb.Dialect, db *sql.DB, hosts, consum
 	}
 	before, after := "SET FOREIGN_KEY_CHECKS = 0",
 		"ANALYZE TABLE resource_providers, inventories, consumers, allocations"
-	if d == sqldb.PostgreSQL {
+	if d == engine.PostgreSQL {
 		before, after = "SET synchronous_commit = off", "ANALYZE"
 	}
 	random := rand.New(rand.NewPCG(1, 2))

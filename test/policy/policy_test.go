@@ -185,8 +185,8 @@ var mayImport = map[string][]string{
 // commons are small internal packages that every layer may use.
 var commons = []string{"internal/auditlog", "internal/extraspecs", "internal/files",
 	"internal/jsonkit", "internal/osapi", "internal/osapi/oslopolicy", "internal/pki",
-	"internal/lib/processes", "internal/sqldb", "internal/sqldb/backup", "internal/lib/textutil", "internal/lib/wait",
-	"internal/tracing", "internal/version"}
+	"internal/lib/processes", "internal/sqldb", "internal/sqldb/backup", "internal/sqldb/engine",
+	"internal/lib/textutil", "internal/lib/wait", "internal/tracing", "internal/version"}
 
 // mustNotDepend lists what must not be linked into a package's binary or library, even indirectly,
 // and why.

@@ -12,11 +12,11 @@ import (
 const placementDB = "placement"
 
 // onGalera is a cluster with a node for each server of Placement.
-func onGalera(t *testing.T, g *dbservers.Cluster) engine {
+func onGalera(t *testing.T, g *dbservers.Cluster) testEngine {
 	t.Helper()
 	whole := func(t testing.TB) { g.WaitSynced(t) }
 	cut := func(nodes ...int) step { return func(t testing.TB) { g.Partition(t, nodes...) } }
-	e := engine{
+	e := testEngine{
 		enter: g.Enter, database: func(host int) string { return g.Inside(host, placementDB) },
 		separate: func(host int) step { return cut(len(g.Nodes) + host) }, join: g.Heal, whole: whole,
 	}
@@ -52,10 +52,10 @@ func TestDatabasesHistoriesGalera(t *testing.T) {
 }
 
 // onPair is a PostgreSQL server with its standby.
-func onPair(t *testing.T, p *dbservers.Pair) engine {
+func onPair(t *testing.T, p *dbservers.Pair) testEngine {
 	t.Helper()
 	cut := func(nodes ...int) step { return func(t testing.TB) { p.Partition(t, nodes...) } }
-	e := engine{
+	e := testEngine{
 		enter: p.Enter, database: func(int) string { return p.DSN(placementDB) },
 		separate: func(host int) step { return cut(2 + host) }, join: p.Heal, whole: p.WaitSynchronous,
 	}

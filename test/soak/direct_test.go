@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -32,7 +32,7 @@ func TestOneProcess(t *testing.T) {
 	server.quietly(t)
 	holder := fmt.Sprintf("another process (pid %d) has it open", server.Pid())
 	_, err := direct(dir)
-	testproc.ErrorIs(t, err, sqldb.ErrLocked, "beside a server: %v")
+	testproc.ErrorIs(t, err, engine.ErrLocked, "beside a server: %v")
 	testproc.ErrorHas(t, err, holder, "beside a server: %v")
 	testproc.ErrorHas(t, err, "stop that one first", "beside a server: %v")
 	start(t, nil, "--state-dir", dir).refuses(t, 1, dir+"/placement.db", holder)

@@ -25,8 +25,8 @@ import (
 // replicaCount is how many servers one Placement has, each on a host of its own.
 const replicaCount = 3
 
-// engine is the clustered database of a Placement.
-type engine struct {
+// testEngine is the clustered database of a Placement.
+type testEngine struct {
 	// enter has a program run on a host, with a socket of the network of the tests if address is
 	// not "".
 	enter func(t testing.TB, host int, cmd *exec.Cmd, name, address string)
@@ -84,7 +84,7 @@ type replica struct {
 
 // site is a Placement of several servers on a clustered database.
 type site struct {
-	engine  engine
+	engine  testEngine
 	servers []*replica
 	dice    *rand.Rand
 	// patience is how long a client waits for an answer, before it goes to another server.
@@ -99,7 +99,7 @@ func (s *site) log(t *testing.T, format string, args ...any) {
 	t.Logf("%7.1fs  "+format, append([]any{time.Since(s.began).Seconds()}, args...)...)
 }
 
-func newSite(t *testing.T, e engine, dice *rand.Rand) *site {
+func newSite(t *testing.T, e testEngine, dice *rand.Rand) *site {
 	t.Helper()
 	s := &site{engine: e, dice: dice, patience: 3 * time.Second, began: time.Now(), struck: map[string]int{}}
 	for host := range replicaCount {

@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -60,12 +60,12 @@ func Migrate(
 }
 
 // databaseName returns the configured database. A file has to be there.
-func databaseName(cfg placement.Config) (sqldb.Address, error) {
+func databaseName(cfg placement.Config) (engine.Address, error) {
 	name, err := cfg.DatabaseName()
 	if err != nil {
-		return sqldb.Address{}, err
+		return engine.Address{}, err
 	}
-	a, err := sqldb.ParseAddress(name)
+	a, err := engine.ParseAddress(name)
 	if err != nil || a.Shared() {
 		return a, err
 	}
@@ -83,12 +83,12 @@ func databaseName(cfg placement.Config) (sqldb.Address, error) {
 // migratable checks the schema of a database in its copy.
 func migratable(ctx context.Context, path, file string) error {
 	db, err := placement.ReadDatabase(ctx, placement.Config{Database: dsn(file)})
-	var wrong *sqldb.Error
+	var wrong *engine.Error
 	if errors.As(err, &wrong) {
 		wrong.Database = path
 	}
 	switch {
-	case errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase):
+	case errors.Is(err, engine.ErrSchema), errors.Is(err, engine.ErrNotDatabase):
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	case err != nil:
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -22,7 +23,7 @@ import (
 var sidecars = []string{"", "-journal", "-wal", "-lock"}
 
 // copyDatabase copies a database to an SQLite file in the directory for temporary files.
-func copyDatabase(ctx context.Context, a sqldb.Address, name string) (file string, remove func(), err error) {
+func copyDatabase(ctx context.Context, a engine.Address, name string) (file string, remove func(), err error) {
 	if !a.Shared() {
 		return copyFiles(ctx, a.Path)
 	}
@@ -34,7 +35,7 @@ func copyDatabase(ctx context.Context, a sqldb.Address, name string) (file strin
 	file = filepath.Join(dir, "placement.db")
 	if err := backup.Create(ctx, name, store.DatabaseOptions(), file); err != nil {
 		remove()
-		if errors.Is(err, sqldb.ErrSchema) {
+		if errors.Is(err, engine.ErrSchema) {
 			err = fmt.Errorf("%w: %w", control.ErrRefused, err)
 		}
 		return "", nil, err
@@ -46,7 +47,7 @@ func copyDatabase(ctx context.Context, a sqldb.Address, name string) (file strin
 // programs by their writes during the copy.
 func copyFiles(ctx context.Context, path string) (file string, remove func(), err error) {
 	release, err := sqldb.LockFile(ctx, path)
-	if errors.Is(err, sqldb.ErrLocked) {
+	if errors.Is(err, engine.ErrLocked) {
 		err = fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}
 	if err != nil {

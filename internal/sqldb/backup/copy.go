@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Digest says what a database holds, whatever its engine: databases of the same rows have the same
@@ -100,7 +101,7 @@ func tables(ctx context.Context, s *sqldb.Schema) (out []table, err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
-	if err := s.Apply(ctx, sqldb.SQLite, db); err != nil {
+	if err := s.Apply(ctx, engine.SQLite, db); err != nil {
 		return nil, err
 	}
 	names, err := sqldb.All(ctx, db, sqldb.Value[string],
@@ -129,7 +130,7 @@ func tables(ctx context.Context, s *sqldb.Schema) (out []table, err error) {
 }
 
 // list is the names of the columns, times in the form that scanRow reads.
-func (t table) list(d *sqldb.Dialect) string {
+func (t table) list(d *engine.Dialect) string {
 	names := make([]string, len(t.columns))
 	for i, c := range t.columns {
 		if names[i] = c.name; d != nil && c.kind == "DATETIME" {
@@ -145,7 +146,7 @@ func (t table) scanRow(row sqldb.Row) ([]any, error) {
 	for i, c := range t.columns {
 		switch {
 		case c.kind == "DATETIME":
-			into[i] = sqldb.TimeScan{To: new(time.Time)}
+			into[i] = engine.TimeScan{To: new(time.Time)}
 		case strings.Contains(c.kind, "INT"):
 			into[i] = new(sql.NullInt64)
 		case strings.Contains(c.kind, "FLOA"), strings.Contains(c.kind, "REAL"), strings.Contains(c.kind, "DOUBLE"):
@@ -159,7 +160,7 @@ func (t table) scanRow(row sqldb.Row) ([]any, error) {
 	}
 	for i, v := range into {
 		switch v := v.(type) {
-		case sqldb.TimeScan:
+		case engine.TimeScan:
 			if into[i] = *v.To; v.To.IsZero() {
 				into[i] = nil
 			}
@@ -246,7 +247,7 @@ func (t table) clear(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	if rows > 0 {
-		return &sqldb.Error{Kind: sqldb.ErrNotEmpty,
+		return &engine.Error{Kind: engine.ErrNotEmpty,
 			Hint: fmt.Sprintf("its table %s has %d rows; restore to a new database, nothing was changed", t.name, rows)}
 	}
 	return nil
@@ -255,7 +256,7 @@ func (t table) clear(ctx context.Context, tx *sql.Tx) error {
 // copier copies one table.
 type copier struct {
 	table
-	to     *sqldb.Dialect
+	to     *engine.Dialect
 	into   *sql.Tx
 	digest TableDigest
 	insert *sql.Stmt // of rowsPerInsert rows
@@ -270,7 +271,7 @@ const rowsPerReport = 1000
 // rowsPerInsert is how many rows one statement inserts.
 const rowsPerInsert = 50
 
-func (c *copier) copy(ctx context.Context, from *sql.Tx, d *sqldb.Dialect) (err error) {
+func (c *copier) copy(ctx context.Context, from *sql.Tx, d *engine.Dialect) (err error) {
 	if c.insert, err = c.into.PrepareContext(ctx, c.statement(rowsPerInsert)); err != nil {
 		return err
 	}
@@ -366,7 +367,7 @@ func (c *copier) link(ctx context.Context) error {
 // renumber has the engine number new rows after those that were copied. MySQL and SQLite do that by
 // themselves.
 func (c *copier) renumber(ctx context.Context) error {
-	if c.to != sqldb.PostgreSQL || c.index("id") < 0 {
+	if c.to != engine.PostgreSQL || c.index("id") < 0 {
 		return nil
 	}
 	sequence, _, err := sqldb.One(ctx, c.into, sqldb.Value[sql.NullString],

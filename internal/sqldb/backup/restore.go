@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Create writes a consistent copy of a database to a new SQLite file (mode 0600). A file that is
@@ -141,7 +142,7 @@ func Examine(ctx context.Context, name string, o sqldb.Options, f func(*sqldb.DB
 // steps of the schema, and is found to be whole.
 func withCopy(ctx context.Context, o sqldb.Options, file string, f func(*sqldb.DB) error) (err error) {
 	if _, err := os.Stat(file); err != nil {
-		return sqldb.FileError("reading", file, err)
+		return engine.FileError("reading", file, err)
 	}
 	dir, err := os.MkdirTemp("", "compute-agent-backup-")
 	if err != nil {
@@ -164,7 +165,7 @@ func withCopy(ctx context.Context, o sqldb.Options, file string, f func(*sqldb.D
 
 // nameFile has an error of the copy speak of the file that was copied.
 func nameFile(err error, part, file string) error {
-	e := new(sqldb.Error)
+	e := new(engine.Error)
 	if !errors.As(err, &e) {
 		return err
 	}
@@ -182,7 +183,7 @@ func checkWhole(ctx context.Context, db *sqldb.DB) error {
 	if problem, _, err := sqldb.One(ctx, db.Reader, sqldb.Value[string], "PRAGMA integrity_check(1)"); err != nil ||
 		problem != "ok" {
 		if err == nil {
-			err = &sqldb.Error{Kind: sqldb.ErrCorrupt, Hint: problem}
+			err = &engine.Error{Kind: engine.ErrCorrupt, Hint: problem}
 		}
 		return db.Explain(ctx, op, err)
 	}

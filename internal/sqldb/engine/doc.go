@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine is what differs from one database engine to the other. Package sqldb stands on it,
-// and passes on what the packages of databases need:
+// Package engine is what differs from one database engine to the other, and what the packages of
+// databases need beside package sqldb, which stands on it:
 //
 //	ParseAddress  name of a database ──▶ Address: its dialect, and a connector to its servers
 //	Dialect       words of SQL, and what the errors of a driver mean; SQLite, MySQL, PostgreSQL

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // Stored is a database that can be backed up, restored and checked.
@@ -23,7 +24,7 @@ type Stored struct {
 	Of string
 	// Service is the name in records of the audit log.
 	Service string
-	// AddFlags adds the flags that select it, and Where is its name (see sqldb.ParseAddress) and
+	// AddFlags adds the flags that select it, and Where is its name (see engine.ParseAddress) and
 	// the configuration.
 	AddFlags func(*cobra.Command)
 	Where    func() (name string, cfg *config.Config, err error)
@@ -58,7 +59,7 @@ func NewBackup(s Stored) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], sqldb.Shown(name))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Wrote %s, a copy of %s.\n", args[0], engine.Shown(name))
 			return err
 		},
 	}
@@ -77,7 +78,7 @@ func NewRestore(s Stored) *cobra.Command {
 				return err
 			}
 			var digest backup.Digest
-			err = AuditDatabase(cmd, s.Service, cfg, sqldb.Shown(name), func() (did any, err error) {
+			err = AuditDatabase(cmd, s.Service, cfg, engine.Shown(name), func() (did any, err error) {
 				what := "Restoring the database of " + s.Of
 				digest, err = WithProgressOf(cmd, what, func(p *render.Progress) (backup.Digest, error) {
 					return backup.Restore(cmd.Context(), name, s.copying(p), args[0])
@@ -116,7 +117,7 @@ func NewCheck(s Stored) *cobra.Command {
 			} else if name, _, err = s.Where(); err != nil {
 				return err
 			}
-			what := "Reading " + sqldb.Shown(name)
+			what := "Reading " + engine.Shown(name)
 			digest, err := WithProgressOf(cmd, what, func(*render.Progress) (backup.Digest, error) {
 				return backup.Check(cmd.Context(), name, s.Options(), s.Verify)
 			})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
 // ShowSchema prints the schema of a database, or returns its error. missing is what an upgrade does
@@ -36,7 +36,7 @@ func (o *Options) ShowUpgrade(cmd *cobra.Command, u *operator.Upgrade, err error
 
 // BesideOlder gives the refusal to end the use by older programs its exit code.
 func BesideOlder(err error) error {
-	if errors.Is(err, sqldb.ErrInUse) {
+	if errors.Is(err, engine.ErrInUse) {
 		return Exit(ExitProtect, err)
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -65,12 +65,12 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case errors.As(err, &fatal) && fatal.Protects:
 		return ExitProtect
-	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused),
+	case errors.Is(err, engine.ErrLost), errors.Is(err, control.ErrRefused),
 		errors.Is(err, enrolment.ErrJoined), errors.As(err, &undo),
 		errors.As(err, &refused):
 		return ExitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
-		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase), errors.Is(err, sqldb.ErrNotEmpty),
+		errors.Is(err, engine.ErrSchema), errors.Is(err, engine.ErrNotDatabase), errors.Is(err, engine.ErrNotEmpty),
 		errors.Is(err, store.ErrRefused): // another program's database, or one to adopt or upgrade
 		return ExitProtect
 	case config.Unreadable(err): // its disk may appear later

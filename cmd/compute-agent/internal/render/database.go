@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
+	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
@@ -26,7 +26,7 @@ type Contents struct {
 
 // ContentsOf returns the Contents of the database of a name, which may have a password.
 func ContentsOf(name string, digest backup.Digest) Contents {
-	return Contents{sqldb.Shown(name), digest.String(), digest.Rows(), digest.Tables}
+	return Contents{engine.Shown(name), digest.String(), digest.Rows(), digest.Tables}
 }
 
 // Checked prints what a check found in a database.
