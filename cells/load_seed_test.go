@@ -61,7 +61,7 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	}
 	moment := celldb.Moment{Now: serverstate.TruncateTime(time.Now()), DownTime: downTime}
 	for h := range hostsPerCell {
-		if _, _, err := store.Report(ctx, celldb.Reporter{Host: hostName(c, h)},
+		if _, _, err := store.Report(ctx, serverstate.Reporter{Host: hostName(c, h)},
 			cellwire.HostReport{Version: "1"}, moment); err != nil {
 			return err
 		}

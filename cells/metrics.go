@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 )
 
 // What the names of metrics begin with.
@@ -139,7 +140,7 @@ func (t timedStore) ForgetNodes(ctx context.Context, m celldb.Moment) (_ int, er
 }
 
 func (t timedStore) Report(
-	ctx context.Context, who celldb.Reporter, r cellwire.HostReport, m celldb.Moment,
+	ctx context.Context, who serverstate.Reporter, r cellwire.HostReport, m celldb.Moment,
 ) (_ cellwire.Service, _ []cellwire.NodeProblem, err error) {
 	defer t.begin("heartbeat")(&err)
 	return t.Store.Report(ctx, who, r, m)

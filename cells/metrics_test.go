@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -137,7 +138,7 @@ func (s servers) Insert(context.Context, cellwire.Server, celldb.Moment) (cellwi
 }
 
 func (s servers) Report(
-	context.Context, celldb.Reporter, cellwire.HostReport, celldb.Moment,
+	context.Context, serverstate.Reporter, cellwire.HostReport, celldb.Moment,
 ) (cellwire.Service, []cellwire.NodeProblem, error) {
 	s.clock.at = s.clock.at.Add(time.Millisecond)
 	return cellwire.Service{}, nil, nil
@@ -176,7 +177,7 @@ func cellDay(t *testing.T) *cellMetrics {
 	m.Watch(cellSources(&counts, nil))
 	store := m.measuredStore(servers{clock: c})
 	testproc.Try(store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{})).Or(t)
-	if _, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h1"}, cellwire.HostReport{},
+	if _, _, err := store.Report(t.Context(), serverstate.Reporter{Host: "h1"}, cellwire.HostReport{},
 		celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -200,8 +200,8 @@ func isRefusal(err error) bool {
 }
 
 // reporter is the host that sends a request, and how it showed who it is.
-func (x *exchange) reporter() celldb.Reporter {
-	return celldb.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes,
+func (x *exchange) reporter() serverstate.Reporter {
+	return serverstate.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes,
 		Address: osapi.ClientAddress(x.R)}
 }
 

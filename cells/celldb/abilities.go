@@ -12,11 +12,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// keptAbilities is the abilities of a node as the database keeps them.
-func keptAbilities(names []string) string {
-	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ",")
-}
-
 const abilitiesOf = "SELECT abilities FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) " +
 	"ORDER BY present DESC LIMIT 1"
 

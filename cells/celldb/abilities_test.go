@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -20,7 +21,7 @@ func TestAbilities(t *testing.T) {
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		report := func(host, node string, n int, abilities ...string) int64 {
 			t.Helper()
-			_, _, err := s.Report(ctx, celldb.Reporter{Host: host},
+			_, _, err := s.Report(ctx, serverstate.Reporter{Host: host},
 				cellwire.HostReport{Version: "1",
 					Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
 			testproc.Check(t, err)
@@ -69,7 +70,7 @@ func TestAbilities(t *testing.T) {
 func TestNodesOfAStartingAgent(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		reported := func(who celldb.Reporter, starting bool, nodes ...cellwire.ReportedNode) {
+		reported := func(who serverstate.Reporter, starting bool, nodes ...cellwire.ReportedNode) {
 			t.Helper()
 			_, _, err := s.Report(ctx, who,
 				cellwire.HostReport{Version: "1",
@@ -78,7 +79,7 @@ func TestNodesOfAStartingAgent(t *testing.T) {
 		}
 		report := func(starting bool, nodes ...cellwire.ReportedNode) {
 			t.Helper()
-			reported(celldb.Reporter{Host: "h1"}, starting, nodes...)
+			reported(serverstate.Reporter{Host: "h1"}, starting, nodes...)
 		}
 		present := func(when string, want ...string) {
 			t.Helper()
@@ -105,7 +106,7 @@ func TestNodesOfAStartingAgent(t *testing.T) {
 				t.Errorf("%s: %+v", when, nodes)
 			}
 		}
-		other := celldb.Reporter{Host: "h2"}
+		other := serverstate.Reporter{Host: "h2"}
 		reported(other, false, n2)
 		claims("another host reports it", 1)
 		reported(other, true)
@@ -113,11 +114,11 @@ func TestNodesOfAStartingAgent(t *testing.T) {
 		reported(other, false)
 		claims("and does not report it", 0)
 		reported(other, false, n2)
-		reported(celldb.Reporter{Host: "h2", Nodes: []string{sid(93)}}, true)
+		reported(serverstate.Reporter{Host: "h2", Nodes: []string{sid(93)}}, true)
 		claims("whose certificate is for another node", 0)
 
 		report(false, n1, n2)
-		reported(celldb.Reporter{Host: "h1", Nodes: []string{n2.UUID}}, true)
+		reported(serverstate.Reporter{Host: "h1", Nodes: []string{n2.UUID}}, true)
 		present("with a certificate that is not for a node", "n2 ")
 	})
 }

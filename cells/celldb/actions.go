@@ -118,9 +118,9 @@ func storableOr(text string) string {
 // finishActions writes that the actions of servers that are under way succeeded.
 func (w *writing) finishActions(ctx context.Context, uuids []string, now time.Time) error {
 	for len(uuids) > 0 {
-		part := uuids[:min(len(uuids), maxListed)]
+		part := uuids[:min(len(uuids), sqldb.MaxListed)]
 		uuids = uuids[len(part):]
-		parameters, args := listParameters(part)
+		parameters, args := sqldb.ListParameters(part)
 		if _, err := w.ExecContext(ctx,
 			"UPDATE instance_actions SET finished_at = ?, details = '' WHERE finished_at = 0 AND instance_uuid IN "+
 				parameters, append([]any{now.UnixMicro()}, args...)...); err != nil {
@@ -143,8 +143,8 @@ func (w *writing) failAction(ctx context.Context, uuid, details string, now time
 // under way, by server.
 func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]cellwire.Origin, error) {
 	requests := map[string]cellwire.Origin{}
-	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(uuids, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		if err := sqldb.Each(ctx, db,
 			"SELECT instance_uuid, request_id, details FROM instance_actions WHERE finished_at = 0 AND "+
 				"instance_uuid IN "+parameters, args,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -71,7 +72,7 @@ func TestActions(t *testing.T) {
 
 func actions(t *testing.T, s *celldb.DB) {
 	t.Helper()
-	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
+	_, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 	testproc.Check(t, err)
 	at := func(seconds int) celldb.Moment {
 		return celldb.Moment{Now: start.Add(time.Duration(seconds) * time.Second), DownTime: time.Hour}
@@ -194,7 +195,7 @@ func actionsAreBounded(t *testing.T, s *celldb.DB) {
 						"details) VALUES ('%s', %d, 'stop', '', '', '', '', 1, 1, 0, '')", sid(1),
 					i+2)))
 	}
-	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
+	_, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 	testproc.Check(t, err)
 	for range 3 {
 		testproc.Try(s.Delete(ctx, sid(1), cellwire.DeleteNormal, moment)).Or(t)

@@ -42,7 +42,7 @@ func crowd(t testing.TB, s *celldb.DB) {
 	for n := range hosts {
 		name := fmt.Sprint("host-", n)
 		nodes := []cellwire.ReportedNode{{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: name}}
-		if _, _, err := s.Report(ctx, celldb.Reporter{Host: name},
+		if _, _, err := s.Report(ctx, serverstate.Reporter{Host: name},
 			cellwire.HostReport{Version: "1", Nodes: nodes}, moment); err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func BenchmarkReport(b *testing.B) {
 	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
 		b.Helper()
 		for b.Loop() {
-			if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"},
+			if _, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"},
 				cellwire.HostReport{Version: "1"}, moment); err != nil {
 				b.Fatal(err)
 			}
@@ -138,7 +138,7 @@ func BenchmarkReports(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			host := fmt.Sprint("h", next.Add(1))
 			for pb.Next() {
-				if _, _, err := s.Report(ctx, celldb.Reporter{Host: host},
+				if _, _, err := s.Report(ctx, serverstate.Reporter{Host: host},
 					cellwire.HostReport{Version: "1"}, moment); err != nil {
 					b.Error(err)
 				}

@@ -61,7 +61,7 @@ func TestPagesOnMariaDB(t *testing.T) {
 			VMStates: []string{cellwire.VMBuilding, cellwire.VMActive}, After: middle},
 	} {
 		q.Limit, q.Sort = limit, []cellwire.SortKey{{Key: "created_at", Desc: true}}
-		query, args, _ := s.engine.statement(q, selectRecords, "")
+		query, args, _ := s.engine.Statement(q, selectRecords, "")
 		rows, before := 0, read()
 		testproc.Check(t, sqldb.Each(ctx, conn, query, args, func(sqldb.Row) error {
 			rows++

@@ -9,8 +9,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -61,10 +61,10 @@ func roundTrips(t *testing.T, address string) {
 	}{
 		{"check", nil, func() error { return s.Check(ctx) }},
 		{"heartbeat", nil,
-			func() error { _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, report, moment); return err }},
+			func() error { _, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"}, report, moment); return err }},
 		{"first report", func() { n++ }, func() error {
 			node := cellwire.ReportedNode{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: "n"}
-			_, _, err := s.Report(ctx, celldb.Reporter{Host: fmt.Sprint("new", n)},
+			_, _, err := s.Report(ctx, serverstate.Reporter{Host: fmt.Sprint("new", n)},
 				cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 			return err
 		}},

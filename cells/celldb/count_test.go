@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -25,7 +26,9 @@ func countStates(t *testing.T, s *celldb.DB) {
 		t.Errorf("an empty cell has %v, %v", got, err)
 	}
 	nodes := []cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}, {UUID: sid(92), Name: "n2"}}
-	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Nodes: nodes}, moment); err != nil {
+	if _, _, err := s.Report(
+		ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{Nodes: nodes}, moment,
+	); err != nil {
 		t.Fatal(err)
 	}
 	insert(t, s, building(0)) // hidden

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -41,7 +42,7 @@ func storm(path string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{}, moment); err != nil {
+	if _, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{}, moment); err != nil {
 		return err
 	}
 	for n := int(first.Revision) * 1000; ; n++ {

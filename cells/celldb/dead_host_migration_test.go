@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -47,7 +48,7 @@ func (e *exits) beat() {
 			Name:      "n" + name[1:],
 			Abilities: []string{plugins.AbilityMigrate, plugins.AbilityRebuild},
 		}
-		_, _, err := e.s.Report(ctx, celldb.Reporter{Host: name},
+		_, _, err := e.s.Report(ctx, serverstate.Reporter{Host: name},
 			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, e.now)
 		e.check(err)
 	}
@@ -430,30 +431,6 @@ func TestAbortWithoutDestination(t *testing.T) {
 		if open := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t); len(open) > 0 ||
 			after.TaskState != cellwire.TaskRebootingHard || after.Host != "h1" {
 			t.Errorf("%d: the server is %+v, and open are %+v", n, after, open)
-		}
-	}
-}
-
-// TestGivenBackWithoutFence: without the word that no claim of before can arrive, a migration that
-// has no destination stays open for as long as one may be on its way, also if clocks
-// differ a little.
-func TestGivenBackWithoutFence(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	for age, ends := range map[time.Duration]bool{
-		0: false, 10*time.Minute - time.Second: false,
-		10 * time.Minute: true, -time.Second: false, -10 * time.Minute: true,
-	} {
-		e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
-		e.beat()
-		active(t, e.s, building(1))
-		e.migrate(cellwire.MigrationCold)
-		e.now.Now = e.now.Now.Add(time.Hour)
-		e.step(cellwire.MigrationStep{Abort: sid(700)})
-		e.now.Now = e.now.Now.Add(age)
-		_, err := e.s.Step(ctx, e.moving, cellwire.MigrationStep{GivenBack: true}, e.now)
-		open := testproc.Try(e.s.MigrationsOf(ctx, sid(1))).Or(t)
-		if cellclient.IsConflict(err) == ends || (len(open) == 0) != ends {
-			t.Errorf("after %s: %v, and open are %+v", age, err, open)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestDetails(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		report := func(who celldb.Reporter, details *cellwire.NodeDetails) int64 {
+		report := func(who serverstate.Reporter, details *cellwire.NodeDetails) int64 {
 			t.Helper()
 			node := cellwire.ReportedNode{UUID: sid(91), Name: "n1", Details: details}
 			_, _, err := s.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}},
@@ -32,7 +33,7 @@ func TestDetails(t *testing.T) {
 				t.Errorf("%s: %+v, want %+v", when, nodes, want)
 			}
 		}
-		h1 := celldb.Reporter{Host: "h1"}
+		h1 := serverstate.Reporter{Host: "h1"}
 		report(h1, nil)
 		is("an agent that says nothing", cellwire.NodeDetails{})
 		qemu := cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: math.MaxInt32,
@@ -51,10 +52,10 @@ func TestDetails(t *testing.T) {
 		report(h1, &cellwire.NodeDetails{})
 		is("an empty description", cellwire.NodeDetails{})
 		report(h1, &qemu)
-		report(celldb.Reporter{Host: "h2", Auth: cellwire.HostAuthCertificate, Nodes: []string{sid(91)}}, nil)
+		report(serverstate.Reporter{Host: "h2", Auth: cellwire.HostAuthCertificate, Nodes: []string{sid(91)}}, nil)
 		is("of another host, which seized it", cellwire.NodeDetails{})
 		other := cellwire.NodeDetails{HypervisorType: "fake", HypervisorVersion: 1000, HostIP: "192.0.2.8"}
-		report(celldb.Reporter{Host: "h2", Auth: cellwire.HostAuthCertificate, Nodes: []string{sid(91)}}, &other)
+		report(serverstate.Reporter{Host: "h2", Auth: cellwire.HostAuthCertificate, Nodes: []string{sid(91)}}, &other)
 		is("as the other host describes it", other)
 	})
 }

@@ -3,8 +3,9 @@
 // Package celldb is the database of a cell: its servers, the services of its hosts and their
 // compute nodes. [Store] is what a cell uses; [Open] opens a SQLite file, or a database of servers.
 //
-// What becomes of a server is decided in package serverstate: a store reads its
-// [serverstate.Record], runs a transition of it and writes it, in one transaction.
+// What becomes of a server, and whose a node is, is decided in package serverstate: a store reads
+// its [serverstate.Record], runs a transition of it and writes it, in one transaction. The SQL of
+// lists of servers is made in package serverquery.
 //
 // The tables, each below the one whose rows it is about. The steps that make them are in sql/; a
 // change of the tables is a new step and a change of this list.

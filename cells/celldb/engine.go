@@ -5,23 +5,16 @@ package celldb
 import (
 	"context"
 	"fmt"
-	"strings"
 
+	"github.com/compute-agent/compute-agent/cells/celldb/serverquery"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
-// dbEngine is how a database engine is asked what a cell asks. Statements are the same for all
-// where they can be; what differs beside the words of its Dialect is here.
+// dbEngine is how a database engine is asked what a cell asks. Statements are the same for all where
+// they can be; what differs beside the words of its Dialect is here.
 type dbEngine struct {
-	*engine.Dialect
-	// matches says that patterns, tags and metadata are looked at by the engine, row by row.
-	// Otherwise rows are read and looked at here: functions of servers for that differ from each
-	// other.
-	matches bool
-	// older is a column that sorts as created_at does, descending, in ascending order; "" where
-	// indexes have descending columns.
-	older string
+	serverquery.Engine
 	// present selects the rows of a host that it may have to do something about, soft those that
 	// were softly deleted at softAt, until a time.
 	present, soft, softAt string
@@ -38,18 +31,20 @@ const (
 
 var engines = map[*engine.Dialect]*dbEngine{
 	engine.SQLite: {
-		Dialect: engine.SQLite, matches: true, present: presentRows, soft: softRows, softAt: "deleted_at",
+		Engine:  serverquery.Engine{Dialect: engine.SQLite, Matches: true},
+		present: presentRows, soft: softRows, softAt: "deleted_at",
 		allColumns: "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' " +
 			"AND t.name NOT LIKE 'sqlite_%'",
 	},
 	engine.MySQL: {
-		Dialect: engine.MySQL, older: "i.older", present: "i.host_present = ?",
-		soft: "soft_at > 0 AND soft_at <= ?", softAt: "soft_at",
+		Engine:  serverquery.Engine{Dialect: engine.MySQL, Older: "i.older"},
+		present: "i.host_present = ?", soft: "soft_at > 0 AND soft_at <= ?", softAt: "soft_at",
 		columns:    []column{{"instances", "older"}, {"instances", "host_present"}, {"instances", "soft_at"}},
 		allColumns: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE()",
 	},
 	engine.PostgreSQL: {
-		Dialect: engine.PostgreSQL, present: presentRows, soft: softRows, softAt: "deleted_at",
+		Engine:  serverquery.Engine{Dialect: engine.PostgreSQL},
+		present: presentRows, soft: softRows, softAt: "deleted_at",
 		allColumns: "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN " +
 			"pg_namespace n ON n.oid = c.relnamespace " +
 			"WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped",
@@ -84,23 +79,6 @@ const (
 	hiddenUntil = "hidden = 1 AND inserted_at <= ?"
 	notFreed    = "unfreed = 1"
 )
-
-// maxListed is how many values a list of parameters has at most.
-const maxListed = 512
-
-// listParameters is the parameters of a list of texts, and the texts: the length is a power of two,
-// the last is repeated, so that statements have few forms. MariaDB reads all rows for an UPDATE
-// whose list comes from a query.
-func listParameters(texts []string) (parameters string, args []any) {
-	n := 1
-	for n < len(texts) {
-		n *= 2
-	}
-	for i := range n {
-		args = append(args, texts[min(i, len(texts)-1)])
-	}
-	return "(?" + strings.Repeat(", ?", n-1) + ")", args
-}
 
 // has are the columns of all tables.
 func (e *dbEngine) has(ctx context.Context, db sqldb.Querier) (map[column]bool, error) {

@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"slices"
 	"sync"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // heartbeats writes down that hosts live: those that come while one write is under way are all in
@@ -77,8 +79,8 @@ func (d *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error
 	const op = "noting heartbeats in"
 	slices.Sort(hosts) // so that two processes do not wait for each other
 	hosts = slices.Compact(hosts)
-	for part := range slices.Chunk(hosts, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(hosts, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		query := noteHeartbeats + parameters
 		args = append([]any{at, at}, args...)
 		var err error

@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -101,7 +102,7 @@ func hosts(t *testing.T, s *celldb.DB, names ...string) {
 	for i, name := range names {
 		node := cellwire.ReportedNode{UUID: sid(900 + i),
 			Name: "n" + name[1:], Abilities: []string{plugins.AbilityMigrate}}
-		_, _, err := s.Report(ctx, celldb.Reporter{Host: name},
+		_, _, err := s.Report(ctx, serverstate.Reporter{Host: name},
 			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 		testproc.Check(t, err)
 	}

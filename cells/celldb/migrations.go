@@ -67,8 +67,8 @@ func readMigrations(ctx context.Context, db sqldb.Querier, rows map[string]*stor
 		uuids = append(uuids, uuid)
 	}
 	slices.Sort(uuids)
-	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(uuids, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		moves, err := sqldb.All(ctx, db, scanMigration, selectMigrations+"WHERE m.is_open = 1 AND m.instance_uuid IN "+
 			parameters+" ORDER BY m.id", args...)
 		if err != nil {
@@ -407,11 +407,11 @@ func (d *DB) items(
 	} else {
 		err = read(changesOf, host, after)
 	}
-	for part := range slices.Chunk(slices.Sorted(maps.Keys(moves)), maxListed) { // those of other hosts
+	for part := range slices.Chunk(slices.Sorted(maps.Keys(moves)), sqldb.MaxListed) { // those of other hosts
 		if err != nil {
 			return nil, false, err
 		}
-		parameters, args := listParameters(part)
+		parameters, args := sqldb.ListParameters(part)
 		err = read("i.uuid IN "+parameters+" AND i.host <> ? AND i.revision > ? ORDER BY i.revision",
 			append(args, host, after)...)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/sqldb/backup"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -23,7 +24,7 @@ func TestMove(t *testing.T) {
 	dbservers.AboutServers(t)
 	at := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, at)
-	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"},
+	_, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"},
 		cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}}}, moment)
 	testproc.Check(t, err)
 	for n := range 5 {

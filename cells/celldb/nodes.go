@@ -80,7 +80,7 @@ type notes map[string]*note
 // contested are the nodes of a host that get no new servers.
 func (n notes) contested(host string) (uuids []string) {
 	for uuid, one := range n {
-		if one.host == host && (one.problem != "" || contested(one.named, one.claims)) {
+		if one.host == host && (one.problem != "" || serverstate.Contested(one.named, one.claims)) {
 			uuids = append(uuids, uuid)
 		}
 	}
@@ -144,7 +144,7 @@ func checkNodeFree(ctx context.Context, db sqldb.Querier, server *cellwire.Serve
 		return err
 	case one.host != server.Host:
 		return contestedNode(server, "host %s has it", one.host)
-	case contested(one.named, one.claims):
+	case serverstate.Contested(one.named, one.claims):
 		return contestedNode(server, "host %s reports it too", one.claims[0].Host)
 	case one.severalAgents:
 		return contestedNode(server, "several agents report as its host")
@@ -194,8 +194,8 @@ func (d *DB) Mapped(ctx context.Context, uuids []string) error {
 
 // eachPart runs a statement that ends with a list of uuids.
 func eachPart(ctx context.Context, tx *writing, uuids []string, statement string) error {
-	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(uuids, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		if _, err := tx.ExecContext(ctx, statement+parameters, args...); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func eachPart(ctx context.Context, tx *writing, uuids []string, statement string
 
 // Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
 func (d *DB) Report(
-	ctx context.Context, who Reporter, r cellwire.HostReport, m Moment,
+	ctx context.Context, who serverstate.Reporter, r cellwire.HostReport, m Moment,
 ) (service cellwire.Service, problems []cellwire.NodeProblem, err error) {
 	if err := errors.Join(serverstate.CheckHost(who.Host), serverstate.CheckReport(r)); err != nil {
 		return cellwire.Service{}, nil, err
@@ -260,11 +260,11 @@ const reportersOf = "SELECT host FROM compute_nodes WHERE uuid = ? AND present =
 	" UNION SELECT host FROM node_claims WHERE uuid = ? AND host <> ? ORDER BY 1"
 
 // NodeReporter implements [Store].
-func (d *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error) {
+func (d *DB) NodeReporter(ctx context.Context, who serverstate.Reporter, node string) (host string, err error) {
 	if err := errors.Join(serverstate.CheckHost(who.Host), serverstate.CheckUUID(node)); err != nil {
 		return "", err
 	}
-	if may, _ := who.mayOwn(node); !may {
+	if may, _ := who.MayOwn(node); !may {
 		const why = "The certificate of host %s is for other nodes."
 		return "", &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: fmt.Sprintf(why, who.Host)}
 	}
@@ -282,17 +282,17 @@ type reported struct {
 	changed  bool // the service or its nodes are not as the report has them
 	stopped  bool // the host is
 	agents   hostAgents
-	nodes    nodeChanges
+	nodes    serverstate.NodeChanges
 	problems []cellwire.NodeProblem
 }
 
 // readReport finds out what a report changes, beside the life of its host. With peek it returns as
 // soon as it knows that something changes.
 func (d *DB) readReport(
-	ctx context.Context, db sqldb.Querier, who Reporter, r cellwire.HostReport, m Moment, peek bool,
+	ctx context.Context, db sqldb.Querier, who serverstate.Reporter, r cellwire.HostReport, m Moment, peek bool,
 ) (out reported, err error) {
 	stopped := false
-	o := ownership{own: map[string]nodeRow{}, others: map[string]elsewhere{}}
+	o := serverstate.NodeOwnership{Own: map[string]serverstate.OwnNode{}, Others: map[string]serverstate.OtherOwner{}}
 	err = sqldb.Each(ctx, db, serviceWithNodes, []any{who.Host}, func(row sqldb.Row) (err error) {
 		var id, name, abilities, auth, problem, hypervisor, ip sql.NullString
 		var named, present sql.NullBool
@@ -307,10 +307,10 @@ func (d *DB) readReport(
 			out.agents.All = append(out.agents.All, agent.agent())
 		}
 		if id.Valid {
-			o.own[id.String] = nodeRow{
-				name: name.String, abilities: abilities.String, auth: cellwire.HostAuth(auth.String), named: named.Bool,
-				present: present.Bool, problem: problem.String,
-				details: cellwire.NodeDetails{HypervisorType: hypervisor.String, HypervisorVersion: version.Int64,
+			o.Own[id.String] = serverstate.OwnNode{
+				Name: name.String, Abilities: abilities.String, Auth: cellwire.HostAuth(auth.String), Named: named.Bool,
+				Present: present.Bool, Problem: problem.String,
+				Details: cellwire.NodeDetails{HypervisorType: hypervisor.String, HypervisorVersion: version.Int64,
 					HostIP: ip.String, UnknownGuests: unknown.Int64},
 			}
 		}
@@ -333,18 +333,19 @@ func (d *DB) readReport(
 	if r.Stopping || peek && (out.changed || !out.found) { // when it stops, what it has is as it was
 		return out, nil
 	}
-	if err := o.read(ctx, db, who.Host, r.Nodes, m); err != nil {
+	if err := readOthers(ctx, db, &o, who.Host, r.Nodes, m); err != nil {
 		return out, err
 	}
-	out.nodes, out.problems = o.changes(who, r, d.maxNodes)
+	out.nodes, out.problems = o.Changes(who, r, d.maxNodes)
 	out.problems = append(out.problems, out.agents.problems(who.Host, r.Nodes, m)...)
-	out.changed = out.changed || !out.nodes.empty()
+	out.changed = out.changed || !out.nodes.Empty()
 	return out, nil
 }
 
-// read adds what others have of the nodes of a report, and what is claimed of the host's own.
-func (o *ownership) read(
-	ctx context.Context, db sqldb.Querier, host string, reported []cellwire.ReportedNode, m Moment,
+// readOthers adds what others have of the nodes of a report, and what is claimed of the host's own.
+func readOthers(
+	ctx context.Context, db sqldb.Querier, o *serverstate.NodeOwnership, host string,
+	reported []cellwire.ReportedNode, m Moment,
 ) error {
 	err := sqldb.Each(ctx, db, claimsOf, []any{host, host}, func(row sqldb.Row) error {
 		var (
@@ -356,11 +357,11 @@ func (o *ownership) read(
 		)
 		err := row.Scan(&uuid, &claim.Host, &claim.Auth, &claim.Named, &owner, &named, &state.lastSeenUp,
 			&state.forcedDown, &state.stopped, &state.disabled)
-		if own, is := o.own[uuid]; claim.Host == host {
-			o.others[uuid] = elsewhere{host: owner.String, named: named.Bool, claim: &claim}
+		if own, is := o.Own[uuid]; claim.Host == host {
+			o.Others[uuid] = serverstate.OtherOwner{Host: owner.String, Named: named.Bool, Claim: &claim}
 		} else if is && state.up(m) {
-			own.claims = append(own.claims, claim)
-			o.own[uuid] = own
+			own.Claims = append(own.Claims, claim)
+			o.Own[uuid] = own
 		}
 		return err
 	})
@@ -369,18 +370,18 @@ func (o *ownership) read(
 	}
 	var unknown []string
 	for _, n := range reported {
-		_, own := o.own[n.UUID]
-		if _, claimed := o.others[n.UUID]; !own && !claimed {
+		_, own := o.Own[n.UUID]
+		if _, claimed := o.Others[n.UUID]; !own && !claimed {
 			unknown = append(unknown, n.UUID)
 		}
 	}
-	for part := range slices.Chunk(unknown, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(unknown, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		err := sqldb.Each(ctx, db, ownersOf+parameters, args, func(row sqldb.Row) error {
 			var uuid string
-			var one elsewhere
-			err := row.Scan(&uuid, &one.host, &one.named)
-			o.others[uuid] = one
+			var one serverstate.OtherOwner
+			err := row.Scan(&uuid, &one.Host, &one.Named)
+			o.Others[uuid] = one
 			return err
 		})
 		if err != nil {
@@ -392,7 +393,7 @@ func (o *ownership) read(
 
 // register writes down a service, new or not, and its nodes.
 func (d *DB) register(
-	ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment,
+	ctx context.Context, tx *writing, who serverstate.Reporter, r cellwire.HostReport, m Moment,
 ) (reported, error) {
 	now := m.Now.UnixMicro()
 	revision, err := tx.nextRevision(ctx)
@@ -426,7 +427,7 @@ func (d *DB) register(
 	if err := known.agents.write(ctx, tx, who.Host); err != nil {
 		return known, err
 	}
-	return known, known.nodes.write(ctx, tx, who, now)
+	return known, writeNodes(ctx, tx, &known.nodes, who, now)
 }
 
 const setDetails = "hypervisor_type = ?, hypervisor_version = ?, host_ip = ?, unknown_guests = ?"
@@ -440,41 +441,44 @@ func details(n cellwire.ReportedNode, more ...any) []any {
 	return append([]any{d.HypervisorType, d.HypervisorVersion, d.HostIP, d.UnknownGuests}, more...)
 }
 
-// write writes what a report changes of nodes.
-func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now int64) error {
+// writeNodes writes what a report changes of nodes.
+func writeNodes(
+	ctx context.Context, tx *writing, c *serverstate.NodeChanges, who serverstate.Reporter, now int64,
+) error {
 	var all statements
-	for _, uuid := range c.absent {
+	for _, uuid := range c.Absent {
 		all.add("UPDATE compute_nodes SET present = 0, absent_at = ? WHERE uuid = ?", now, uuid)
 	}
-	for _, n := range c.kept {
-		_, named := who.mayOwn(n.UUID)
+	for _, n := range c.Kept {
+		_, named := who.MayOwn(n.UUID)
 		all.add("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, "+
 			"abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
-			append([]any{n.Name, keptAbilities(n.Abilities), string(who.Auth), named}, details(n, n.UUID)...)...)
+			append([]any{n.Name, serverstate.JoinAbilities(n.Abilities), string(who.Auth), named},
+				details(n, n.UUID)...)...)
 	}
-	for _, n := range c.added {
-		_, named := who.mayOwn(n.UUID)
+	for _, n := range c.Added {
+		_, named := who.MayOwn(n.UUID)
 		all.add("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, "+
 			"hypervisor_type, hypervisor_version, host_ip, unknown_guests) "+
 			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			append([]any{n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named},
-				details(n)...)...)
+			append([]any{n.UUID, who.Host, n.Name, serverstate.JoinAbilities(n.Abilities), now, string(who.Auth),
+				named}, details(n)...)...)
 	}
-	for _, n := range c.seized { // the claim of the former host is for its next report
+	for _, n := range c.Seized { // the claim of the former host is for its next report
 		all.add("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
 		all.add("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM "+
 			"compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
 		all.add(
 			"UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, "+
 				"hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
-			append([]any{who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true},
+			append([]any{who.Host, n.Name, serverstate.JoinAbilities(n.Abilities), string(who.Auth), true},
 				details(n, n.UUID)...)...)
 	}
-	for _, uuid := range slices.Concat(c.dropped, c.claimed) {
+	for _, uuid := range slices.Concat(c.Dropped, c.Claimed) {
 		all.add("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)
 	}
-	for _, uuid := range c.claimed {
-		_, named := who.mayOwn(uuid)
+	for _, uuid := range c.Claimed {
+		_, named := who.MayOwn(uuid)
 		all.add("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)",
 			uuid, who.Host, string(who.Auth), named, now)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -27,7 +28,7 @@ type fataler interface {
 
 // reports has hosts report, and returns the problems of the report by node.
 func reports(
-	t fataler, s *celldb.DB, who celldb.Reporter, m celldb.Moment, nodes ...int,
+	t fataler, s *celldb.DB, who serverstate.Reporter, m celldb.Moment, nodes ...int,
 ) map[string]cellwire.NodeProblemCode {
 	t.Helper()
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}}
@@ -63,16 +64,18 @@ func owners(t fataler, s *celldb.DB, m celldb.Moment) map[string]string {
 // TestNodesOfSeveralHosts: whose a node is when two hosts report it, by what they have to show.
 func TestNodesOfSeveralHosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	certified := func(host string, nodes ...int) celldb.Reporter {
-		who := celldb.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
+	certified := func(host string, nodes ...int) serverstate.Reporter {
+		who := serverstate.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
 		for _, n := range nodes {
 			who.Nodes = append(who.Nodes, sid(n))
 		}
 		return who
 	}
-	plain := func(host string) celldb.Reporter { return celldb.Reporter{Host: host, Auth: cellwire.HostAuthToken} }
+	plain := func(host string) serverstate.Reporter {
+		return serverstate.Reporter{Host: host, Auth: cellwire.HostAuthToken}
+	}
 	for name, c := range map[string]struct {
-		first, second celldb.Reporter
+		first, second serverstate.Reporter
 		owner         string
 		problems      [2]cellwire.NodeProblemCode // of their next reports
 		refused       bool                        // servers on the node
@@ -127,9 +130,9 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 func TestWhoElseReportsANode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		h1, h2, h3 := celldb.Reporter{Host: "h1"},
-			celldb.Reporter{Host: "h2"}, celldb.Reporter{Host: "h3", Nodes: []string{sid(1)}}
-		expect := func(what string, who celldb.Reporter, want string) {
+		h1, h2, h3 := serverstate.Reporter{Host: "h1"},
+			serverstate.Reporter{Host: "h2"}, serverstate.Reporter{Host: "h3", Nodes: []string{sid(1)}}
+		expect := func(what string, who serverstate.Reporter, want string) {
 			t.Helper()
 			host := testproc.Try(s.NodeReporter(ctx, who, sid(1))).Or(t)
 			testproc.Equal(t, host, want, "%s, for %s: %q", what, who.Host)
@@ -152,7 +155,7 @@ func TestWhoElseReportsANode(t *testing.T) {
 		reports(t, s, h3, moment)
 		expect("no host any more", h1, "")
 		var e *cellwire.Error
-		_, err := s.NodeReporter(ctx, celldb.Reporter{Host: "h4", Nodes: []string{sid(2)}}, sid(1))
+		_, err := s.NodeReporter(ctx, serverstate.Reporter{Host: "h4", Nodes: []string{sid(2)}}, sid(1))
 		if !errors.As(err, &e) || e.Code != cellwire.CodeNotFound {
 			t.Errorf("a certificate for other nodes: %v", err)
 		}
@@ -164,7 +167,7 @@ func TestWhoElseReportsANode(t *testing.T) {
 func TestAConflictEnds(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		h1, h2 := celldb.Reporter{Host: "h1"}, celldb.Reporter{Host: "h2"}
+		h1, h2 := serverstate.Reporter{Host: "h1"}, serverstate.Reporter{Host: "h2"}
 		expect := func(what string, m celldb.Moment, want cellwire.NodeProblemCode) {
 			t.Helper()
 			testproc.Equal(t, reports(t, s, h1, m, 1)[sid(1)], want, "%s: %q", what)
@@ -198,7 +201,7 @@ func TestAConflictEnds(t *testing.T) {
 func TestProblemsOfTheComputeAPI(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		h1 := celldb.Reporter{Host: "h1"}
+		h1 := serverstate.Reporter{Host: "h1"}
 		reports(t, s, h1, moment, 1, 2)
 		say := func(problems map[string]string) {
 			t.Helper()
@@ -232,8 +235,8 @@ func TestProblemsOfTheComputeAPI(t *testing.T) {
 func TestInventedNodes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
-	who := celldb.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate}
-	reports(t, s, celldb.Reporter{Host: "h2"}, moment, 1, 2, 3)
+	who := serverstate.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate}
+	reports(t, s, serverstate.Reporter{Host: "h2"}, moment, 1, 2, 3)
 	before := testproc.Try(s.Info(ctx)).Or(t)
 	for n := 0; n < 12_000; n += 1000 {
 		var many []int
@@ -269,7 +272,7 @@ func TestInventedNodes(t *testing.T) {
 func TestForgottenNodes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		h1 := celldb.Reporter{Host: "h1"}
+		h1 := serverstate.Reporter{Host: "h1"}
 		reports(t, s, h1, moment, 1, 2, 3, 4)
 		server := building(9)
 		server.Node, server.NodeUUID = "n3", sid(3)
@@ -334,7 +337,7 @@ func TestNodesKeepTheirHosts(t *testing.T) {
 			switch rapid.SampledFrom([]string{"report", "report", "report", "pause", "stop", "free"}).Draw(rt, "op") {
 			case "report":
 				nodes := rapid.SliceOfDistinct(rapid.IntRange(1, 4), func(n int) int { return n }).Draw(rt, "nodes")
-				who := celldb.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
+				who := serverstate.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
 				named := map[int]bool{}
 				for _, n := range certificates[host] {
 					who.Nodes = append(who.Nodes, sid(n))
@@ -358,7 +361,7 @@ func TestNodesKeepTheirHosts(t *testing.T) {
 				if lastSeen[host].IsZero() {
 					continue
 				}
-				if _, _, err := s.Report(ctx, celldb.Reporter{Host: host},
+				if _, _, err := s.Report(ctx, serverstate.Reporter{Host: host},
 					cellwire.HostReport{Version: "1", Stopping: true}, m); err != nil {
 					rt.Fatal(err)
 				}

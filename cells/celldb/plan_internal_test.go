@@ -66,7 +66,7 @@ func TestPlans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.q.Limit, c.q.Sort = 100, newest
-			query, args, _ := s.engine.statement(c.q, selectRecords, "")
+			query, args, _ := s.engine.Statement(c.q, selectRecords, "")
 			got := plan(t, s, query, args)
 			if !strings.Contains(got, c.index) || strings.Contains(got, "TEMP B-TREE") {
 				t.Errorf("it is answered by %s\nwant %s, and no sorting", got, c.index)
@@ -85,19 +85,5 @@ func TestPlans(t *testing.T) {
 	} {
 		args := make([]any, strings.Count(c.query, "?"))
 		testproc.Contains(t, plan(t, s, c.query, args), c.index, "%s is answered by %s", name)
-	}
-}
-
-// TestSortExpressions: each column that servers can be sorted by is one here, of the type that it
-// has in a key.
-func TestSortExpressions(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	if len(sortExpressions) != len(cellwire.SortColumns) {
-		t.Errorf("%d expressions for %d columns", len(sortExpressions), len(cellwire.SortColumns))
-	}
-	for _, column := range cellwire.SortColumns {
-		if e := sortExpressions[column]; e == "" || e == "''" && cellwire.Integer(column) {
-			t.Errorf("%s is sorted by %q", column, e)
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -42,7 +43,7 @@ func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 		testproc.Check(rt, err)
 	}
 	for _, h := range []string{"h1", "h2"} {
-		_, _, err := s.Report(ctx, celldb.Reporter{Host: h}, cellwire.HostReport{}, moment)
+		_, _, err := s.Report(ctx, serverstate.Reporter{Host: h}, cellwire.HostReport{}, moment)
 		must(err)
 	}
 	for i := range n {

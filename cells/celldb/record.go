@@ -227,8 +227,8 @@ func record(ctx context.Context, db sqldb.Querier, uuid string) (*stored, error)
 // records are the rows that are there of some, by their uuid.
 func records(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]*stored, error) {
 	out := make(map[string]*stored, len(uuids))
-	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(uuids, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		reader := newRecordReader()
 		err := sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid IN "+parameters, args,
 			func(row sqldb.Row) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -39,7 +40,7 @@ func TestRenamedHost(t *testing.T) {
 			t.Helper()
 			r := cellwire.HostReport{Version: "1", Stopping: stopping,
 				Nodes: []cellwire.ReportedNode{{UUID: sid(901), Name: host}, {UUID: sid(902), Name: "other"}}}
-			_, problems, err := s.Report(ctx, celldb.Reporter{Host: host}, r, moment)
+			_, problems, err := s.Report(ctx, serverstate.Reporter{Host: host}, r, moment)
 			testproc.Check(t, err)
 			testproc.Equal(t, len(problems), 0, "problems of the nodes of %s: %v", host, problems)
 		}
@@ -110,7 +111,7 @@ func TestHostIsNotRenamed(t *testing.T) {
 				cellwire.MigrateRequest{UUID: sid(70), Type: cellwire.MigrationEvacuation}, later)).Or(t)
 		}, cellwire.RenameRequest{From: "h1", To: "h9"}, "migration " + sid(70) + " of server " + sid(1)},
 		"the name is another host's": {func(t *testing.T, s *celldb.DB) {
-			reports(t, s, celldb.Reporter{Host: "h9"}, moment, 909)
+			reports(t, s, serverstate.Reporter{Host: "h9"}, moment, 909)
 		}, cellwire.RenameRequest{From: "h1", To: "h9"}, "has a host h9 already"},
 		"the name has servers": {func(t *testing.T, s *celldb.DB) {
 			server := building(2)
@@ -127,7 +128,7 @@ func TestHostIsNotRenamed(t *testing.T) {
 			r := cellwire.HostReport{Version: "1",
 				Nodes: []cellwire.ReportedNode{{UUID: sid(901), Name: "h1",
 					Abilities: []string{plugins.AbilityMigrate}}}}
-			service, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, r, moment)
+			service, _, err := s.Report(ctx, serverstate.Reporter{Host: "h1"}, r, moment)
 			testproc.Check(t, err)
 			settledOn(t, s, 1, 901, "h1")
 			if c.prepare != nil {

@@ -35,8 +35,8 @@ func (d *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []ce
 // hostsOf reads the hosts of some servers, and their migrations that are not over.
 func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.ServerHosts, error) {
 	all := []cellwire.ServerHosts{}
-	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(uuids, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		rows := map[string]*stored{}
 		err := sqldb.Each(ctx, db, "SELECT i.uuid, i.host FROM instances i WHERE "+presentServers+" AND i.uuid IN "+
 			parameters, args, func(row sqldb.Row) error {
@@ -62,8 +62,8 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 
 // oneOn finds a server that is on one of some hosts, or else one that may come to be there.
 func oneOn(ctx context.Context, db sqldb.Querier, hosts []string) ([]cellwire.ServerHosts, error) {
-	for part := range slices.Chunk(hosts, maxListed) {
-		parameters, args := listParameters(part)
+	for part := range slices.Chunk(hosts, sqldb.MaxListed) {
+		parameters, args := sqldb.ListParameters(part)
 		uuids, err := sqldb.All(ctx, db, sqldb.Value[string],
 			"SELECT i.uuid FROM instances i WHERE "+presentServers+" AND i.host IN "+parameters+" LIMIT 1", args...)
 		if err == nil && len(uuids) == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/agentruns"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -18,7 +19,7 @@ import (
 type clone struct {
 	t     *testing.T
 	s     *celldb.DB
-	who   celldb.Reporter
+	who   serverstate.Reporter
 	token string
 	turn  int64
 }
@@ -84,7 +85,7 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		a := &clone{t: t, s: s, token: "a",
-			who: celldb.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate,
+			who: serverstate.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate,
 				Nodes: []string{sid(1)}, Address: "192.0.2.1"}}
 		b := &clone{t: t, s: s, token: "b", who: a.who}
 		b.who.Address = "192.0.2.2"
@@ -140,7 +141,7 @@ func TestOneAgentIsNotTwo(t *testing.T) {
 		var late []cellwire.HostReport
 		var last *clone
 		for n := range 12 { // a crash loop, in which each word of a process may come after its end
-			c := &clone{t: t, s: s, who: celldb.Reporter{Host: "h1"}, token: string(rune('a' + n))}
+			c := &clone{t: t, s: s, who: serverstate.Reporter{Host: "h1"}, token: string(rune('a' + n))}
 			for range n % 4 {
 				testproc.Equal(t, c.beat(tick()), "", "one at a time: %s")
 				for _, r := range late {
@@ -179,7 +180,7 @@ func TestOneAgentIsNotTwo(t *testing.T) {
 func TestAClockThatWasWrongBlocksNoHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
-	a := &clone{t: t, s: s, token: "a", who: celldb.Reporter{Host: "h1"}}
+	a := &clone{t: t, s: s, token: "a", who: serverstate.Reporter{Host: "h1"}}
 	b := &clone{t: t, s: s, token: "b", who: a.who}
 	const year = 365 * 24 * time.Hour
 	for i := range 4 {
@@ -199,7 +200,7 @@ func TestAClockThatWasWrongBlocksNoHost(t *testing.T) {
 func TestAgentsWithoutTokens(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := fresh(t)
-	a := &clone{t: t, s: s, token: "a", who: celldb.Reporter{Host: "h1"}}
+	a := &clone{t: t, s: s, token: "a", who: serverstate.Reporter{Host: "h1"}}
 	for i := range 4 {
 		a.beat(after(time.Duration(10*i) * time.Second))
 		old := a.word(false)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -152,10 +153,12 @@ func TestChanges(t *testing.T) {
 			since = until
 		}
 		changed()
-		service, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
+		service, _, err := others.Report(
+			ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment,
+		)
 		testproc.Check(t, err)
 		changed("h1")
-		if _, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"},
+		if _, _, err := others.Report(ctx, serverstate.Reporter{Host: "h1"},
 			cellwire.HostReport{Version: "1"}, moment); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +198,7 @@ func TestTwoProcesses(t *testing.T) {
 					if _, err := s.Release(ctx, server.UUID, moment); err != nil {
 						t.Error(err)
 					}
-					if _, _, err := s.Report(ctx, celldb.Reporter{Host: host},
+					if _, _, err := s.Report(ctx, serverstate.Reporter{Host: host},
 						cellwire.HostReport{Version: "1"}, moment); err != nil {
 						t.Error(err)
 					}
@@ -321,7 +324,7 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 			report := cellwire.HostReport{Version: rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "version"),
 				Nodes: nodes, Stopping: rapid.IntRange(0, 4).Draw(rt, "stopping") == 0}
 			all(op, func(s *celldb.DB) (any, error) {
-				service, refused, err := s.Report(ctx, celldb.Reporter{Host: h}, report, at)
+				service, refused, err := s.Report(ctx, serverstate.Reporter{Host: h}, report, at)
 				return []any{service, refused}, err
 			})
 		case "apply":

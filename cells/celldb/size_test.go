@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -43,7 +44,9 @@ func TestWorkInPages(t *testing.T) {
 func workInPages(t *testing.T, s *celldb.DB) {
 	t.Helper()
 	const count = 80
-	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+	if _, _, err := s.Report(
+		ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for n := range count {
@@ -137,7 +140,9 @@ func TestServerLargerThanAnAnswerIsReturned(t *testing.T) {
 
 func serverLargerThanAnAnswerIsReturned(t *testing.T, s *celldb.DB) {
 	t.Helper()
-	if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+	if _, _, err := s.Report(
+		ctx, serverstate.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment,
+	); err != nil {
 		t.Fatal(err)
 	}
 	huge := building(1)

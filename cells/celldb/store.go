@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 )
 
 // Errors of a database, beside the refusals, which are *cellwire.Error.
@@ -194,11 +195,11 @@ type AgentStore interface {
 	// Report registers a host, or records that it lives. Nodes with problems get no new servers on
 	// it: all of them, while several agents report as the host. A node's host changes only for one
 	// whose certificate names the node.
-	Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (
+	Report(ctx context.Context, who serverstate.Reporter, r cellwire.HostReport, m Moment) (
 		service cellwire.Service, problems []cellwire.NodeProblem, err error)
 	// NodeReporter returns a host, other than the one given, that reports a node; "" if no other
 	// does. A host whose certificate names other nodes only is refused (not found).
-	NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error)
+	NodeReporter(ctx context.Context, who serverstate.Reporter, node string) (host string, err error)
 	// Work returns what is new for a host after a revision of an epoch, by revision: as much as
 	// fits into MaxAnswer, and at least one item. changed is false if there is nothing. A host that
 	// never reported is refused (not found).

@@ -14,11 +14,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -229,7 +229,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 			node := w.add(c.site, "first").node
 			report := func(site int, host, reported string, named bool) {
 				t.Helper()
-				s, who := w.sites[site], celldb.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
+				s, who := w.sites[site], serverstate.Reporter{Host: host, Auth: cellwire.HostAuthCertificate}
 				if named {
 					who.Nodes = []string{node, own}
 				}

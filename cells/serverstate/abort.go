@@ -42,10 +42,10 @@ func (r *Record) endMigration(m *Migration, giveBack bool) {
 }
 
 // abort ends a migration for an administrator, if it has no destination yet or waits for a host
-// that is down; not a build. The server stays on the destination if the migration was confirmed or
-// the source has not said that its guest exists; otherwise it goes back. A host that comes back
-// removes its guest: the migration asks a source to, and a destination gets a finished evacuation
-// with the uuid. False: it was aborted before.
+// that is down; not a build. The server stays on the destination if the migration was confirmed, or
+// if the destination is up and the source has not said that its guest exists; otherwise it goes
+// back. A host that comes back removes its guest: the migration asks a source to, and a destination
+// gets a finished evacuation with the uuid. False: it was aborted before.
 func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serverstate is the state machine of a server in its cell, and the checks of what clients
-// and hosts give a cell. It does no I/O and reads no clock: package celldb reads a [Record], runs a
-// transition of it and writes it, in one transaction.
+// Package serverstate is the state machine of a server in its cell, the checks of what clients
+// and hosts give a cell, and the rule by which a node belongs to a host,
+// [NodeOwnership.Changes], whose tests are in cells/celldb, owners_test.go. It does no I/O and
+// reads no clock: package celldb reads a [Record], runs a transition of it and writes it, in one
+// transaction.
 //
 // The transitions are the only place where the state of a server changes. All are idempotent; each
 // reports whether it changed anything, or refuses with a [cellwire.Error] and changes nothing:

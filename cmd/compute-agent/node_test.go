@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/serverstate"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/cli"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
@@ -498,7 +499,7 @@ func TestANodeThatMovedToAnotherHost(t *testing.T) {
 	}
 	moment := celldb.Moment{Now: time.Now(), DownTime: time.Minute}
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: secondNode, Name: "cn2"}}}
-	_, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h2"}, report, moment)
+	_, _, err := store.Report(t.Context(), serverstate.Reporter{Host: "h2"}, report, moment)
 	check(t, err)
 	s.says(cli.ExitDone, remove("--dry-run"), "Host h2 reports node cn2 ("+secondNode+") now", "stay in Placement")
 

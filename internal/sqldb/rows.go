@@ -87,3 +87,20 @@ func List[T any](values []T) string {
 
 // Placeholders returns the parameters of a statement for n values: "?, ?" for two.
 func Placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+
+// MaxListed is how many texts [ListParameters] takes at most.
+const MaxListed = 512
+
+// ListParameters returns the parameters of a list of texts, which is not empty, in parentheses, and
+// the texts: the length is a power of two, the last is repeated, so that statements have few forms.
+// MariaDB reads all rows for an UPDATE whose list comes from a query.
+func ListParameters(texts []string) (parameters string, args []any) {
+	n := 1
+	for n < len(texts) {
+		n *= 2
+	}
+	for i := range n {
+		args = append(args, texts[min(i, len(texts)-1)])
+	}
+	return "(" + Placeholders(n) + ")", args
+}

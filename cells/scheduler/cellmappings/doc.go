@@ -17,4 +17,6 @@
 //
 // The scheduler does it periodically, and discovers hosts when a server finds none; the audit
 // discovers them as a repair, and an operator with a command.
+//
+// Its tests are in cells/scheduler, discover_test.go, enrolled_test.go and guard_test.go.
 package cellmappings

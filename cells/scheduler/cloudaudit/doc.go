@@ -11,4 +11,7 @@
 // its allocations before its row: what was read first is accounted for by what is read later. Each
 // thing that is missing is looked for once more before it is a finding, because servers come, go
 // and move meanwhile.
+//
+// Its tests, but for those of reports, are in cells/scheduler, audit_test.go and
+// audit_unchecked_test.go.
 package cloudaudit

@@ -10,4 +10,7 @@
 // [Trial] and [DeviceLister] say how one is started.
 //
 // [LoadRunning] reads the configuration of the running agent from its files as they are now.
+//
+// Most of its tests are in cmd/compute-agent: node_test.go, node_give_test.go, giveback_test.go,
+// placement_migrate_test.go and with_servers_test.go.
 package commands

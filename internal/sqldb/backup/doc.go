@@ -10,4 +10,7 @@
 //
 // Each copy is read again, and is an error unless its digest is that of what was copied. A backup
 // that is restored or examined is copied first, and stays as it is.
+//
+// Its tests are in placement/store, backup_test.go and restored_test.go, and in cells/celldb,
+// move_test.go; in internal/sqldb, patience_test.go and upgrade_test.go.
 package backup

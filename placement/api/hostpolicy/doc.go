@@ -31,4 +31,6 @@
 // The uuids of compute nodes that certificates name are reserved for their hosts; providers of
 // others that have one give it up. The rules for users do not apply to hosts, and those for hosts
 // to no one else. docs/identity.md describes all of this for operators.
+//
+// Its tests are in placement/api, hosts_test.go and hosts_*_test.go: what hosts are answered.
 package hostpolicy

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package celldb
+package serverquery
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -77,33 +75,36 @@ func jsonText(text string) string {
 	return string(data)
 }
 
-// residual is what of a query is looked at here.
-type residual struct {
-	columns []string // that are looked at
-	holds   func(values []sql.NullString) (bool, error)
+// Residual is what of a query is not in its [Engine.Statement], and is looked at row by row.
+type Residual struct {
+	// Columns are those that Holds takes the values of.
+	Columns []string
+	// Holds reports whether a row has what is asked for, and returns an error if a value cannot be
+	// read.
+	Holds func(values []sql.NullString) (bool, error)
 }
 
-// residual is nil when the engine looks at everything.
-func (e *dbEngine) residual(q cellwire.ServerQuery) *residual {
-	if e.matches {
+// Residual returns what of a query the engine does not look at, nil if it looks at everything.
+func (e *Engine) Residual(q cellwire.ServerQuery) *Residual {
+	if e.Matches {
 		return nil
 	}
-	var r residual
+	var r Residual
 	var conditions []func(text string) (bool, error)
 	look := func(column string, holds func(text string) (bool, error)) {
-		r.columns, conditions = append(r.columns, "i."+column), append(conditions, holds)
+		r.Columns, conditions = append(r.Columns, "i."+column), append(conditions, holds)
 	}
 	if len(q.TagsAll)+len(q.TagsAny)+len(q.NotTagsAll)+len(q.NotTagsAny) > 0 {
 		look("tags", func(text string) (bool, error) {
 			var tags []string
-			err := fromText(text, &tags)
+			err := json.Unmarshal([]byte(text), &tags)
 			return tagsHold(q, tags), err
 		})
 	}
 	if len(q.Metadata) > 0 {
 		look("metadata", func(text string) (bool, error) {
 			var metadata map[string]string
-			err := fromText(text, &metadata)
+			err := json.Unmarshal([]byte(text), &metadata)
 			for name, value := range q.Metadata {
 				if got, found := metadata[name]; !found || got != value {
 					return false, err
@@ -127,7 +128,7 @@ func (e *dbEngine) residual(q cellwire.ServerQuery) *residual {
 	if len(conditions) == 0 {
 		return nil
 	}
-	r.holds = func(values []sql.NullString) (bool, error) {
+	r.Holds = func(values []sql.NullString) (bool, error) {
 		for i, holds := range conditions {
 			if ok, err := holds(values[i].String); !ok || err != nil {
 				return false, err
@@ -146,101 +147,6 @@ func tagsHold(q cellwire.ServerQuery, tags []string) bool {
 		(len(q.TagsAny) == 0 || slices.ContainsFunc(q.TagsAny, has)) &&
 		(len(q.NotTagsAll) == 0 || slices.ContainsFunc(q.NotTagsAll, lacks)) &&
 		!slices.ContainsFunc(q.NotTagsAny, has)
-}
-
-const (
-	// siftedFirst is how many rows are looked at in the first part, siftedMore how many times as
-	// many in the next: each part has to be sorted if there is no index in its order.
-	siftedFirst, siftedMore = 1000, 8
-	// readAtOnce is how many servers are read of those that were found.
-	readAtOnce = 500
-)
-
-// filterRows answers a query with a residual: first it finds the rows, of which it reads little, in
-// parts, and then it reads those of the page.
-func (d *DB) filterRows(
-	ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment,
-) (cellwire.ServerPage, error) {
-	columns := "SELECT i.id, i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
-	var found []cellwire.Row
-	part := q
-	for size := max(siftedFirst, q.Limit); len(found) <= q.Limit; size *= siftedMore {
-		part.Limit = size
-		query, args, keys := d.engine.statement(part, columns, " FROM instances i ")
-		var server cellwire.Server
-		values := make([]sql.NullString, len(r.columns))
-		key, into := newKey(keys)
-		into = slices.Concat([]any{&server.ID, &server.UUID, &server.Name}, pointers(values), into)
-		n := 0
-		if err := sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
-			n++
-			if err := row.Scan(into...); err != nil {
-				return err
-			}
-			part.After = keyOf(key)
-			ok, err := r.holds(values)
-			if ok && len(found) <= q.Limit {
-				found = append(found, cellwire.Row{Server: server, Key: part.After})
-			}
-			return err
-		}); err != nil {
-			return cellwire.ServerPage{}, err
-		}
-		if n <= size { // these were all
-			break
-		}
-	}
-	page := cellwire.ServerPage{Rows: found, More: len(found) > q.Limit}
-	if page.More {
-		page.Rows = found[:q.Limit]
-	}
-	if page.Rows == nil {
-		page.Rows = []cellwire.Row{}
-	}
-	if q.Brief {
-		return page, nil
-	}
-	return d.readRows(ctx, db, page, m)
-}
-
-func pointers(values []sql.NullString) []any {
-	into := make([]any, len(values))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	return into
-}
-
-// readRows reads the servers of a page, as many as fit into MaxAnswer.
-func (d *DB) readRows(
-	ctx context.Context, db sqldb.Querier, page cellwire.ServerPage, m Moment,
-) (cellwire.ServerPage, error) {
-	query := fmt.Sprintf(selectRecords, "") + "WHERE i.uuid IN (" + d.engine.Texts + ")"
-	weight, done := 0, 0
-	for part := range slices.Chunk(page.Rows, readAtOnce) {
-		uuids := make([]string, len(part))
-		for i := range part {
-			uuids[i] = part[i].Server.UUID
-		}
-		servers, reader := make(map[string]cellwire.Server, len(part)), newRecordReader()
-		if err := sqldb.Each(ctx, db, query, []any{sqldb.List(uuids)}, func(row sqldb.Row) error {
-			r, err := reader.read(row)
-			if err == nil {
-				servers[r.Server.UUID] = r.server(m)
-			}
-			return err
-		}); err != nil {
-			return cellwire.ServerPage{}, err
-		}
-		for i, uuid := range uuids {
-			part[i].Server = servers[uuid]
-			if weight += Weight(part[i].Server); weight > MaxAnswer && done > 0 {
-				return cellwire.ServerPage{Rows: page.Rows[:done], More: true}, nil
-			}
-			done++
-		}
-	}
-	return page, nil
 }
 
 // matchFunction is the SQL function that says whether a text, its second argument, has a match of a
