@@ -69,8 +69,8 @@ packages: packages-packages build manual sdk ## Make dist/*.deb and dist/*.rpm (
 	@SOURCE_DATE_EPOCH=$(EPOCH) packaging/build.sh dist '$(PACKAGE_VERSION)'
 image: build ## Make dist/compute-agent-VERSION.oci.tar, a container image for Placement and the compute API, without a container engine.
 	@install -d dist && rm -f dist/*.oci.tar
-	@cd tools && GOWORK=off go run ./ociimage -program ../bin/compute-agent -version '$(subst ~,-,$(subst +,-,$(PACKAGE_VERSION)))' -revision '$(shell git rev-parse HEAD)' \
-	  -epoch $(EPOCH) -out '../dist/compute-agent-$(PACKAGE_VERSION).oci.tar'
+	@go run ./test/ociimage -program bin/compute-agent -version '$(subst ~,-,$(subst +,-,$(PACKAGE_VERSION)))' -revision '$(shell git rev-parse HEAD)' \
+	  -epoch $(EPOCH) -out 'dist/compute-agent-$(PACKAGE_VERSION).oci.tar'
 release: ## Make packages, image, SBOM, digests and their signature of a tagged commit in dist/; GPG_KEY is the key that signs.
 	@packaging/release.sh check '$(GPG_KEY)'
 	@rm -rf dist

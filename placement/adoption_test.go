@@ -19,9 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

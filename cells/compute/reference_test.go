@@ -160,7 +160,7 @@ func TestReferenceHasAllCalls(t *testing.T) {
 
 // allCompared ends the tests. They fail if all together leave a successful answer of the document
 // without an exchange.
-func allCompared(code int) { os.Exit(openapi.Complete(code, document)) }
+func allCompared(code int) { os.Exit(openapi.Complete(code, document, (*openapi.Document).Missing)) }
 
 // TestHistoryIsThatOfTheReference: what changes in the form of requests and answers is in the
 // history, and where that says that something changes, it does.

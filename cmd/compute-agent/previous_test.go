@@ -18,11 +18,11 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -420,4 +421,38 @@ func (l *Log) countLost(destination string, n int, err error) {
 			Msg("Records of the audit log are lost; compute_agent_audit_records_total{outcome=\"lost\"} counts " +
 				"them. Logged at most once a minute.")
 	}
+}
+
+// Metrics count the records of a log.
+type Metrics struct{ records *prometheus.CounterVec }
+
+func newMetrics() *Metrics {
+	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "compute_agent_audit_records_total",
+		Help: "Records of the audit log, by destination (file, journal, or the queue before them) and outcome: " +
+			"written or lost. Only with an audit log.",
+	}, []string{"destination", "outcome"})}
+	for _, destination := range []string{"file", "journal", "queue"} {
+		m.records.WithLabelValues(destination, "lost")
+		if destination != "queue" {
+			m.records.WithLabelValues(destination, "written")
+		}
+	}
+	return m
+}
+
+func (m *Metrics) count(destination string, written bool, n int) {
+	outcome := "lost"
+	if written {
+		outcome = "written"
+	}
+	m.records.WithLabelValues(destination, outcome).Add(float64(n))
+}
+
+// Collector is what Prometheus collects of a log; nil of none.
+func (l *Log) Collector() prometheus.Collector {
+	if l == nil {
+		return nil
+	}
+	return l.metrics.records
 }

@@ -10,11 +10,18 @@
 //	problems of the agent ───────┘                  ▲
 //	                                    Definition of each code (definitions.toml)
 //
-// A new condition needs its code (definitions.go) and definition (definitions.toml), the fact that
-// it follows from, in the status of the part that knows it, its finding (evaluate.go) with a row in
-// TestFindings, and a section in docs/runbooks/conditions.md, whose "Means" and "Do" go test
-// -update writes. The metric and its alerts have it from there; go test ./internal/agent/telemetry
-// -update writes the list of series.
+// A new condition needs
+//
+//   - its code (definitions.go) and its definition (definitions.toml);
+//   - the fact that it follows from, in the status of the part that knows it. What the part has to
+//     learn first from a cell is a field of an answer (cellwire.HostState), which older agents
+//     ignore: a report (HostReport) with a new one is refused by older cells;
+//   - its finding, with a row in TestFindings: evaluate.go, or identity.go for certificates;
+//   - its section in docs/runbooks/conditions.md: go test ./internal/health -update writes it with
+//     "Means" and "Do", and a person the rest;
+//   - go test ./internal/agent/telemetry -update, for the list of series. The metric, its alerts
+//     and `status` have it from the definition;
+//   - CHANGELOG.md.
 //
 // Only [Tracker.Evaluate] decides whether the agent is degraded, and why. [Definition] describes
 // each code, and docs/runbooks/conditions.md has the same text. The types are those of the control

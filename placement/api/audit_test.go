@@ -21,9 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/transactor"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

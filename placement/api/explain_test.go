@@ -42,7 +42,17 @@ func TestExplain(t *testing.T) {
 		}
 		testproc.Samef(t, cmp.Diff(want, decoded[candidates.Explanation](t, w)), "at %s", version)
 	}
-	w := call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&required=CUSTOM_NOWHERE",
+	calls(t, a,
+		call{method: http.MethodPut, path: "/resource_providers/" + rp2 + "/traits", version: "1.39",
+			body: `{"resource_provider_generation":0,"traits":["HW_NUMA_ROOT"]}`, status: http.StatusOK},
+		call{method: http.MethodPut, path: "/resource_providers/" + rp2 + "/inventories", version: "1.39",
+			body: `{"resource_provider_generation":1,"inventories":{"VCPU":{"total":2}}}`, status: http.StatusOK})
+	w := call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:9", version: "1.39",
+		status: http.StatusOK}.do(t, a)
+	if got := decoded[candidates.Explanation](t, w).Hosts; len(got) != 1 || len(got[0].Cells) != 1 {
+		t.Errorf("of a host with a cell: %+v", got)
+	}
+	w = call{method: http.MethodGet, path: "/allocation_candidates/explain?resources=VCPU:1&required=CUSTOM_NOWHERE",
 		version: "1.39", status: http.StatusOK}.do(t, a)
 	if got := decoded[candidates.Explanation](t, w).
 		Verdict; !strings.HasPrefix(got, "There is no trait CUSTOM_NOWHERE") {

@@ -256,6 +256,8 @@ func TestAdmittedByAPerson(t *testing.T) {
 	if until := w.now.Add(time.Hour); got.Until == nil || !got.Until.Equal(until) {
 		t.Errorf("until %v, want %v", got.Until, until)
 	}
+	testproc.Same(t, cmp.Diff(got, decoded[wire.HostAdmission](t,
+		call{method: "GET", path: "/hosts/h3/admission", version: "1.39", status: 200}.do(t, w.api))))
 	w.inventories(root3, 200, "VCPU", 500, 1.0, "DISK_GB", 5, 1.0)
 	w.traits(root3, 200, "CUSTOM_GOLD")
 	*w.now = w.now.Add(time.Hour)

@@ -17,11 +17,11 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/api/hostpolicy"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

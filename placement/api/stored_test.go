@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/test/dbservers"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

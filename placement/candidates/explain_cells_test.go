@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

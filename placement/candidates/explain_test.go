@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/test/golden"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -325,7 +325,7 @@ func FuzzCandidatesQuery(f *testing.F) {
 			"&root_member_of=" + u1, "in_tree1={" + u1 + "}&resources1=:1", "isolate=,&resources=A:1",
 		"resources_A=VCPU:1&required=!X&in_tree=" + u1,
 	} {
-		f.Add(seed, uint8(39), uint8(wire.AllExtensions))
+		f.Add(seed, uint8(wire.MaxVersion), uint8(wire.AllExtensions))
 		f.Add(seed, uint8(25), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, raw string, minor, granted uint8) {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

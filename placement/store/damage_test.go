@@ -14,10 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 	"github.com/compute-agent/compute-agent/placement/ledger"
-	"github.com/compute-agent/compute-agent/placement/placementtest"
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/placement/transactor"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/placementtest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 

@@ -212,7 +212,7 @@ func TestLastOfEqualKeysCounts(t *testing.T) {
 func FuzzDecoders(f *testing.F) {
 	f.Add(`{"allocations":{"`+uuidA+
 		`":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"A"}`,
-		uint8(39))
+		uint8(wire.MaxVersion))
 	f.Add(`{"allocations":[{"resource_provider":{"uuid":"`+uuidA+`"},"resources":{"VCPU":1}}]}`, uint8(0))
 	f.Add(`{"inventories":{"`+uuidA+
 		`":{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1.0}}}},"allocations":{}}`, uint8(30))

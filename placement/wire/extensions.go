@@ -13,11 +13,21 @@ const RequestedExtensions = AnyTraits
 // in HeaderExtensions, from RequestedExtensions on; an operator grants them to all with [placement]
 // extensions.
 //
-// To add an extension: a name here; what it changes, mostly a parameter in placement/candidates'
-// url_query.go with the name as its origin; a row in TestCandidatesExtensions, and in
-// TestCandidatesQueryExtensions and sound, by which its parser is fuzzed, if it has a parameter;
-// docs/placement-extensions.md and the doc.go of placement/api; CHANGELOG.md. ExtensionSet has a
-// bit for each, and does not compile if there are more.
+// To add an extension:
+//
+//   - a name here, and in Extensions at the end; ExtensionSet has a bit for each, and does not
+//     compile if there are more;
+//   - what it changes, mostly a parameter with the name as its origin, in url_query.go of
+//     placement/candidates or in provider_query.go, and where the parameter takes effect (see
+//     there);
+//   - rows of the parser with and without the extension, and what its fuzzer checks of it:
+//     TestCandidatesQueryExtensions and sound of placement/candidates, or FuzzProviderQuery;
+//   - rows in TestCandidatesExtensions of placement/api, whatever the call is, with and without the
+//     header;
+//   - docs/placement-extensions.md and the doc.go of placement/api, both from their first
+//     sentences on, and CHANGELOG.md;
+//   - go test ./placement/api ./internal/config -run '^Test(Reference|Defaults)' -update: the
+//     references of the API and of [placement] extensions list it.
 const (
 	// ExtRootMemberOf is the parameter root_member_of: as member_of, but of the root of the tree,
 	// wherever the resources are.

@@ -24,6 +24,8 @@ func TestHistoryHasEachFeatureInItsPlace(t *testing.T) {
 	}
 }
 
+// TestFeaturesBeginWithTheirVersion: no feature was left out of the list, or put before another.
+// Which microversion is the newest is in docs/api-placement.md (TestReferenceIsCurrent).
 func TestFeaturesBeginWithTheirVersion(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
@@ -46,12 +48,6 @@ func TestFeaturesBeginWithTheirVersion(t *testing.T) {
 			t.Errorf("feature %d does not begin with %s", c.feature, c.first)
 		}
 	}
-}
-
-// TestNewestVersion: a microversion is added on purpose, never by a line in the list of features.
-func TestNewestVersion(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	testproc.Equal(t, wire.MaxVersion.String(), "1.39", "the newest microversion: %s")
 }
 
 func TestRequestVersion(t *testing.T) {

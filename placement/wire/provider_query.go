@@ -15,6 +15,14 @@ type ProviderQuery struct {
 
 // providerParameters are the parameters of GET /resource_providers, in the order in which Placement
 // reads them, with their origin and the function that adds their values to the query.
+//
+// A new one comes last. It needs a field of ProviderQuery; its condition in findProviders of
+// placement/api, with a case of TestListingProviders (resources_test.go there), without which no
+// test fails when it has no effect; its schema, if it is not any text, in schemasOf
+// (schemas_test.go there); a seed of FuzzProviderQuery (query_internal_test.go); and the reference:
+// go test ./placement/api -run '^TestReferenceIsCurrent$' -update. A list with no other condition
+// is refused to a host (mayList of placement/api/hostpolicy). A parameter that OpenStack's
+// Placement does not have is an extension, see there.
 var providerParameters = [...]struct {
 	Parameter
 	read func(pq *ProviderQuery, values []string, v Version) error

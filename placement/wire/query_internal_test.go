@@ -46,7 +46,7 @@ func FuzzProviderQuery(f *testing.F) {
 		"required=in:A,B&required=!!C,%20D", "in_tree={4e8e5957-649f-477b-9e5b-f1f75b21c03c}", "a;b=%;c=%f",
 		"resources=:::", "member_of=in:",
 	} {
-		f.Add(seed, uint8(39), uint8(AllExtensions))
+		f.Add(seed, uint8(MaxVersion), uint8(AllExtensions))
 	}
 	f.Fuzz(func(t *testing.T, raw string, minor, granted uint8) {
 		v := Version(minor % uint8(MaxVersion+1))

@@ -25,9 +25,17 @@ import (
 type Document struct {
 	spec *openapi3.T
 
-	mu       sync.Mutex
-	seen     map[string]bool // answers that were compared, as "GET /path 200"
-	compiled map[*openapi3.Schema]*jsonschema.Schema
+	mu sync.Mutex
+	// seen are answers that were compared, and their members, as Missing and MissingMembers list
+	// them.
+	seen     map[string]bool
+	compiled map[*openapi3.Schema]compiled
+}
+
+// compiled is a schema to compare with, and the same as a value.
+type compiled struct {
+	*jsonschema.Schema
+	value any
 }
 
 // Load reads a document, which must be valid OpenAPI.
@@ -39,7 +47,7 @@ func Load(text []byte) (*Document, error) {
 	if err := spec.Validate(context.Background()); err != nil {
 		return nil, fmt.Errorf("OpenAPI document: %w", err)
 	}
-	return &Document{spec: spec, seen: map[string]bool{}, compiled: map[*openapi3.Schema]*jsonschema.Schema{}}, nil
+	return &Document{spec: spec, seen: map[string]bool{}, compiled: map[*openapi3.Schema]compiled{}}, nil
 }
 
 // Exchange is a request and its answer. Version is the microversion of the answer, as 1.39, and ""
@@ -92,40 +100,60 @@ func (d *Document) Check(e *Exchange) error {
 			return wrong("the server refuses a body that fits the document: %s: %s", e.Sent, e.Answer)
 		}
 	}
-	if err := d.answer(e, response); err != nil {
+	members, err := d.answer(e, response)
+	if err != nil {
 		return wrong("%w", err)
 	}
 	d.mu.Lock()
-	d.seen[e.Request.Method+" "+path+" "+strconv.Itoa(e.Status)] = true
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	answer := e.Request.Method + " " + path + " " + strconv.Itoa(e.Status)
+	d.seen[answer] = true
+	for _, member := range members {
+		d.seen[answer+" "+member] = true
+	}
 	return nil
 }
 
-// Missing lists the successful answers of the document that Check did not see.
+// Missing lists the successful answers of the document that Check did not see, as "GET /path 200".
 func (d *Document) Missing() []string {
-	var all []string
+	return d.unseen(func(answer string, _ *openapi3.Response) []string { return []string{answer} })
+}
+
+// MissingMembers lists the members of successful answers that Check did not see, or only as null,
+// as "GET /path 200 list[].member".
+func (d *Document) MissingMembers() []string {
+	return d.unseen(func(answer string, response *openapi3.Response) (all []string) {
+		for _, member := range membersOf(response) {
+			all = append(all, answer+" "+member)
+		}
+		return all
+	})
+}
+
+// unseen lists what Check did not see of each successful answer.
+func (d *Document) unseen(of func(answer string, response *openapi3.Response) []string) (all []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for path, item := range d.spec.Paths.Map() {
 		for method, operation := range item.Operations() {
-			for status := range operation.Responses.Map() {
-				if key := method + " " + path + " " + status; status < "300" && !d.seen[key] {
-					all = append(all, key)
+			for status, response := range operation.Responses.Map() {
+				if status < "300" {
+					all = append(all, of(method+" "+path+" "+status, response.Value)...)
 				}
 			}
 		}
 	}
 	slices.Sort(all)
-	return all
+	return slices.DeleteFunc(slices.Compact(all), func(one string) bool { return d.seen[one] })
 }
 
 // quicker begins the pattern with which make test skips the tests of other tiers: all others are
 // the whole package.
 const quicker = "^Test(Real|"
 
-// Complete is the exit code of the tests of a package: 1 if all of them ran and passed, and left a
-// successful answer of the document without an exchange.
-func Complete(code int, document func() (*Document, error)) int {
+// Complete is the exit code of the tests of a package: 1 if all of them ran and passed, and left
+// something of the document without an exchange, which missing lists.
+func Complete(code int, document func() (*Document, error), missing func(*Document) []string) int {
 	some := flag.Lookup("test.run").Value.String() + flag.Lookup("test.list").Value.String()
 	if skipped := flag.Lookup("test.skip").Value.String(); !strings.HasPrefix(skipped, quicker) {
 		some += skipped
@@ -137,8 +165,8 @@ func Complete(code int, document func() (*Document, error)) int {
 	if err != nil {
 		return 1
 	}
-	for _, missing := range d.Missing() {
-		_, _ = os.Stderr.WriteString("no test compares with the OpenAPI document: " + missing + "\n")
+	for _, one := range missing(d) {
+		_, _ = os.Stderr.WriteString("no test compares with the OpenAPI document: " + one + "\n")
 		code = 1
 	}
 	return code
@@ -224,27 +252,34 @@ func suffixed(p *openapi3.Parameter, suffix, version string) bool {
 	return false
 }
 
-// answer compares the body of an answer.
-func (d *Document) answer(e *Exchange, response *openapi3.Response) error {
+// answer compares the body of an answer, and returns its members that have a value.
+func (d *Document) answer(e *Exchange, response *openapi3.Response) (members []string, err error) {
 	media := response.Content.Get("application/json")
 	kind, _, _ := strings.Cut(e.AnswerHeaders.Get("Content-Type"), ";")
 	switch {
 	case media == nil && len(e.Answer) > 0 && e.Status < 300:
-		return fmt.Errorf("the answer has a body, and the document none: %s", e.Answer)
+		return nil, fmt.Errorf("the answer has a body, and the document none: %s", e.Answer)
 	case media == nil, kind != "application/json", e.Request.Method == http.MethodHead:
-		return nil
+		return nil, nil
 	}
 	schema := at(media.Schema, e)
 	if e.Version == "" && openstack(media.Schema.Value.Extensions)["discriminator"] == "microversion" {
 		schema = media.Schema.Value // any of them
 	}
 	if schema == nil {
-		return fmt.Errorf("the document has no body at this microversion: %s", e.Answer)
+		return nil, fmt.Errorf("the document has no body at this microversion: %s", e.Answer)
 	}
-	if err := d.valid(schema, e.Answer); err != nil {
-		return fmt.Errorf("the answer does not fit the document: %s: %w", e.Answer, err)
+	value, c, err := d.read(schema, e.Answer)
+	if err == nil {
+		err = c.Validate(value)
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("the answer does not fit the document: %s: %w", e.Answer, err)
+	}
+	if e.Status < 300 {
+		members = membersIn(c.value, value, "")
+	}
+	return members, nil
 }
 
 func bodySchema(operation *openapi3.Operation) *openapi3.SchemaRef {
@@ -303,43 +338,44 @@ func at(s *openapi3.SchemaRef, e *Exchange) *openapi3.Schema {
 
 // valid compares a text with a schema.
 func (d *Document) valid(s *openapi3.Schema, text []byte) error {
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return fmt.Errorf("no JSON: %w", err)
-	}
-	compiled, err := d.compile(s)
+	value, c, err := d.read(s, text)
 	if err != nil {
 		return err
 	}
-	return compiled.Validate(value)
+	return c.Validate(value)
+}
+
+// read reads a text and the schema that it is compared with.
+func (d *Document) read(s *openapi3.Schema, text []byte) (value any, c compiled, err error) {
+	if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err != nil {
+		return nil, compiled{}, fmt.Errorf("no JSON: %w", err)
+	}
+	c, err = d.compile(s)
+	return value, c, err
 }
 
 // compile compiles a schema at its first use: that takes longer than all that is compared with it.
-func (d *Document) compile(s *openapi3.Schema) (*jsonschema.Schema, error) {
+func (d *Document) compile(s *openapi3.Schema) (compiled, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if compiled := d.compiled[s]; compiled != nil {
-		return compiled, nil
+	if known, is := d.compiled[s]; is {
+		return known, nil
 	}
-	text, err := json.Marshal(s)
+	value, err := valueOf(s)
 	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return compiled{}, err
 	}
 	const url = "schema.json"
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource(url, value); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return compiled{}, fmt.Errorf("schema: %w", err)
 	}
-	compiled, err := c.Compile(url)
+	schema, err := c.Compile(url)
 	if err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
+		return compiled{}, fmt.Errorf("schema: %w", err)
 	}
-	d.compiled[s] = compiled
-	return compiled, nil
+	d.compiled[s] = compiled{schema, value}
+	return d.compiled[s], nil
 }
 
 // within says whether a microversion is in the range of x-openstack.

@@ -89,6 +89,54 @@ func TestMissingListsWhatNoTestHas(t *testing.T) {
 	}
 }
 
+// TestMissingListsMembersThatNoAnswerHas: what an answer never has, or only as null, is as good as
+// not there.
+func TestMissingListsMembersThatNoAnswerHas(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	text := js.Schema{js.Type("string")}
+	part := apidoc.Whole(apidoc.Members("kind", text, "since", apidoc.OrNull("string")))
+	answer := func(minor int) js.Schema {
+		p := apidoc.Members("parts", apidoc.List(part),
+			"colors", js.Schema{js.Type("object"), js.PatternProperties("^[a-z]+$", part)})
+		if minor >= 2 {
+			p = append(p, apidoc.Members("made", apidoc.OrNull("string"))...)
+		}
+		return apidoc.Whole(p)
+	}
+	document := testproc.Try(openapi.Write(&apidoc.API{
+		Title: "Gadgets", Service: "gadgets", Major: 1, Max: 3,
+		Error: func(int) js.Schema { return js.Schema{js.Type("object")} },
+		Calls: []apidoc.Call{{Group: "Gadgets", Method: http.MethodGet, Path: "/gadget", Summary: "Shows the gadget",
+			Answers: []apidoc.Answer{{Status: 200, Text: "It.", Body: answer}}}},
+	})).Or(t)
+	d := testproc.Try(openapi.Load(document)).Or(t)
+	for _, c := range []struct {
+		version, answer string
+		want            []string
+	}{
+		{"1.1", `{"parts":[],"colors":{}}`,
+			[]string{"colors.{}.kind", "colors.{}.since", "made", "parts[].kind", "parts[].since"}},
+		{"1.2", `{"parts":[{"kind":"a","since":null}],"colors":{},"made":null}`,
+			[]string{"colors.{}.kind", "colors.{}.since", "made", "parts[].since"}},
+		{"1.2", `{"parts":[{"kind":"a","since":"x"}],"colors":{"red":{"kind":"b","since":null}},"made":null}`,
+			[]string{"colors.{}.since", "made"}},
+		{"1.3", `{"parts":[],"colors":{"red":{"kind":"b","since":"x"}},"made":"now"}`, nil},
+	} {
+		err := d.Check(&openapi.Exchange{
+			Request: httptest.NewRequest(http.MethodGet, "/gadget", nil), Version: c.version, Status: 200,
+			Answer: []byte(c.answer), AnswerHeaders: http.Header{"Content-Type": {"application/json"}},
+		})
+		testproc.Check(t, err)
+		var want []string
+		for _, member := range c.want {
+			want = append(want, "GET /gadget 200 "+member)
+		}
+		if got := d.MissingMembers(); !slices.Equal(got, want) || len(d.Missing()) > 0 {
+			t.Errorf("after %s: got %q, want %q", c.answer, got, want)
+		}
+	}
+}
+
 // switches is an API whose calls differ in the only member of their bodies.
 func switches(t *testing.T) *openapi.Document {
 	t.Helper()

@@ -57,9 +57,9 @@ var mayImport = map[string][]string{
 	"placement/transactor":      {"placement/ledger"},
 	"placement/candidates":      {"placement/ledger", "placement/wire", "providertree"},
 	// Test helpers.
-	"placement/placementtest": {"placement/candidates", "placement/ledger", "placement/transactor", "providertree"},
-	"placement/store":         {"placement/ledger"},
-	"placement/api":           {"placement/candidates", "placement/ledger", "placement/wire", "providertree"},
+	"test/placementtest": {"placement/candidates", "placement/ledger", "placement/transactor", "providertree"},
+	"placement/store":    {"placement/ledger"},
+	"placement/api":      {"placement/candidates", "placement/ledger", "placement/wire", "providertree"},
 	// It knows the state and the request, and not how calls are answered.
 	"placement/api/hostpolicy": {"internal/agentruns", "placement/ledger", "placement/wire", "providertree"},
 	"placement":                {"internal/keystone"},

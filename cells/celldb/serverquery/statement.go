@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/serverstate"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
-	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // Engine is how a database engine is asked for servers.

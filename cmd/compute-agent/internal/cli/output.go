@@ -141,3 +141,23 @@ func PrintJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
+
+// WithProgressOf is WithProgress for what returns something.
+func WithProgressOf[T any](cmd *cobra.Command, what string, do func(p *render.Progress) (T, error)) (out T, err error) {
+	err = WithProgress(cmd, what, func(p *render.Progress) (err error) {
+		out, err = do(p)
+		return err
+	})
+	return out, err
+}
+
+// WithProgress runs do, which prints nothing, and shows on standard error that it works if that
+// takes long. A service that runs the command for another process shows nothing: that process does.
+func WithProgress(cmd *cobra.Command, what string, do func(p *render.Progress) error) error {
+	if ServingOf(cmd.Context()).Config != nil {
+		return do(nil)
+	}
+	p := render.NewProgress(Screen(cmd.ErrOrStderr()), what)
+	defer p.End()
+	return do(p)
+}

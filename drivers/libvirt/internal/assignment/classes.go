@@ -8,18 +8,18 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 )
 
-// rootClass is a resource class, or a family of them, that a compute node or a NUMA cell can have,
-// and what an instance gets for it.
-type rootClass struct {
+// grantedClass is a resource class, or a family of them, that a compute node or a NUMA cell can
+// have, and what an instance gets for it.
+type grantedClass struct {
 	has func(class string) bool
 	// give adds an amount to a grant; nil for what no instance gets, and withheld says why.
 	give     func(g *grant, class string, amount int64)
 	withheld string
 }
 
-// rootClasses lists every class that package inventory can report on a compute node or a cell; what
-// it reports beyond that is an error there (see [Understands]).
-var rootClasses = []rootClass{
+// grantedClasses lists every class that package inventory can report on a compute node or a cell;
+// what it reports beyond that is an error there (see [Understands]).
+var grantedClasses = []grantedClass{
 	{has: named("VCPU"), give: func(g *grant, _ string, amount int64) { g.vcpu += amount }},
 	{has: named("PCPU"), give: func(g *grant, _ string, amount int64) { g.pcpu += amount }},
 	{has: named("MEMORY_MB"), give: func(g *grant, _ string, amount int64) { g.memoryMB += amount }},
@@ -50,12 +50,12 @@ func hugePages(class string) bool {
 
 // Understands reports whether it is decided what an instance gets for a class of a compute node or
 // a NUMA cell.
-func Understands(class string) bool { return rootClassOf(class) != nil }
+func Understands(class string) bool { return grantedClassOf(class) != nil }
 
-func rootClassOf(class string) *rootClass {
-	for i := range rootClasses {
-		if rootClasses[i].has(class) {
-			return &rootClasses[i]
+func grantedClassOf(class string) *grantedClass {
+	for i := range grantedClasses {
+		if grantedClasses[i].has(class) {
+			return &grantedClasses[i]
 		}
 	}
 	return nil

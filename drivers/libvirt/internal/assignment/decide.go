@@ -162,7 +162,7 @@ func (c *chooser) grants(d *domain.Decision) error {
 }
 
 func (c *chooser) grant(g *grant, class string, amount int64) error {
-	known := rootClassOf(class)
+	known := grantedClassOf(class)
 	switch {
 	case known == nil:
 		return c.fault("it was granted %s, which this driver cannot give to instances", class)

@@ -120,13 +120,25 @@ const (
 // rootClasses lists everything that the driver reports on the root. A class that is not in it can
 // be neither reported nor removed.
 //
-// A new class needs a key, off by default if Nova's driver does not report the class: config.go and
-// schema.json of the driver, and switches in config_effects_test.go. It needs a field of Host that
-// the driver's inventory.go sets; a constant and a row here; and a value in everything and
-// switchOff (switchedoff_test.go) and in anyHost (property_test.go). What guests get for it, or why
-// they get nothing (withheld in granted_test.go), is a row of rootClasses in package assignment;
-// without one the tree is refused. docs/libvirt.md has it in its tables, and docs/configuration.md
-// the key: go test ./internal/config -update.
+// A new class needs, from the configuration and the host to the tree:
+//
+//   - a key, off by default if Nova's driver does not report the class: config.go and schema.json
+//     of the driver (package libvirt), a row of switches in config_effects_test.go, and the class
+//     in want of inTheDocumentation there;
+//   - the fact: read in package discovery (a method of Root beside those of proc.go, with a test of
+//     files that are missing or make no sense) or from libvirt, a field of facts, and where
+//     discoverMachine of the driver's discover.go sets it, only if the key asks for it, as PMEM.
+//     The host of config_effects_test.go needs the file, too;
+//   - a field of Host (wanted.go), set in the driver's own inventory.go, with a value in everything
+//     and switchOff (switchedoff_test.go) and in anyHost (property_test.go);
+//   - a constant and a row here: with flat, a nested tree has it on its cells instead;
+//   - what guests get for it, or why they get nothing (withheld in granted_test.go): a row of
+//     grantedClasses in package assignment, without which the tree is refused;
+//   - docs/libvirt.md (what is reported, the key beside Nova's option, warnings) and CHANGELOG.md;
+//     go test ./internal/config -run '^TestReference$' -update for docs/configuration.md.
+//
+// Whatever is owned is removed while its key is off, also an inventory of that class that an
+// operator made: a custom class needs a name that no other client can have.
 var rootClasses = []rootClass{
 	{named(classVCPU), flat(
 		func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
