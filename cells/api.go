@@ -132,7 +132,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	a := &API{cfg: cfg, metrics: newAPIMetrics(nil)}
-	a.ready.look = a.checkReady
+	a.ready.check = a.checkReady
 	var err error
 	if a.tls, err = cfg.TLS.Config(cfg.Logger, nil); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

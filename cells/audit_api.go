@@ -81,9 +81,9 @@ func (s auditedStore) recordChanges(ctx context.Context, all []auditlog.Change, 
 	})
 }
 
-// created records a row that insert makes: as it is asked for, and as it is made. of is the row in
-// a record.
-func created[T any](
+// recordCreation records a row that insert makes: as it is asked for, and as it is made. of is the
+// row in a record.
+func recordCreation[T any](
 	ctx context.Context, s auditedStore, asked *T, of func(*T) (auditlog.Change, any), insert func() (T, error),
 ) (made T, err error) {
 	err = s.record(ctx, func(a *auditlog.Act) (err error) {
@@ -100,9 +100,9 @@ func created[T any](
 	return made, err
 }
 
-// edited records how edit changes a row that update reads and writes. of is the row in a record,
-// which shares nothing with it that edit may change.
-func edited[T any](
+// recordEdit records how edit changes a row that update reads and writes. of is the row in a
+// record, which shares nothing with it that edit may change.
+func recordEdit[T any](
 	ctx context.Context, s auditedStore, of func(*T) (auditlog.Change, any), edit func(*T) error,
 	update func(edit func(*T) error) (T, error),
 ) (after T, err error) {
@@ -185,7 +185,7 @@ func cellOf(c *apidb.Cell) (auditlog.Change, any) {
 }
 
 func (s auditedStore) CreateCell(ctx context.Context, c apidb.Cell) (apidb.Cell, error) {
-	return created(ctx, s, &c, cellOf, func() (apidb.Cell, error) { return s.Store.CreateCell(ctx, c) })
+	return recordCreation(ctx, s, &c, cellOf, func() (apidb.Cell, error) { return s.Store.CreateCell(ctx, c) })
 }
 
 func (s auditedStore) UpdateCell(ctx context.Context, c apidb.Cell) error {
@@ -382,7 +382,7 @@ func (s auditedStore) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
 func (s auditedStore) ChangeFlavor(
 	ctx context.Context, id string, change func(*apidb.Flavor) error,
 ) (apidb.Flavor, error) {
-	return edited(ctx, s, flavorOf, change, func(edit func(*apidb.Flavor) error) (apidb.Flavor, error) {
+	return recordEdit(ctx, s, flavorOf, change, func(edit func(*apidb.Flavor) error) (apidb.Flavor, error) {
 		return s.Store.ChangeFlavor(ctx, id, edit)
 	})
 }
@@ -405,7 +405,7 @@ func aggregateOf(a *apidb.Aggregate) (auditlog.Change, any) {
 func (s auditedStore) CreateAggregate(
 	ctx context.Context, name string, metadata map[string]string,
 ) (apidb.Aggregate, error) {
-	return created(ctx, s, &apidb.Aggregate{Name: name, Metadata: metadata}, aggregateOf,
+	return recordCreation(ctx, s, &apidb.Aggregate{Name: name, Metadata: metadata}, aggregateOf,
 		func() (apidb.Aggregate, error) { return s.Store.CreateAggregate(ctx, name, metadata) })
 }
 
@@ -413,7 +413,7 @@ func (s auditedStore) ChangeAggregate(
 	ctx context.Context, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error,
 ) (apidb.Aggregate, error) {
 	var others []apidb.Aggregate
-	return edited(ctx, s, aggregateOf, func(a *apidb.Aggregate) error { return change(a, others) },
+	return recordEdit(ctx, s, aggregateOf, func(a *apidb.Aggregate) error { return change(a, others) },
 		func(edit func(*apidb.Aggregate) error) (apidb.Aggregate, error) {
 			return s.Store.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, all []apidb.Aggregate) error {
 				others = all
@@ -437,7 +437,7 @@ func groupOf(g *apidb.ServerGroup) (auditlog.Change, any) {
 func (s auditedStore) CreateServerGroup(
 	ctx context.Context, g apidb.ServerGroup, check func(has int64) error,
 ) (apidb.ServerGroup, error) {
-	return created(ctx, s, &g, groupOf,
+	return recordCreation(ctx, s, &g, groupOf,
 		func() (apidb.ServerGroup, error) { return s.Store.CreateServerGroup(ctx, g, check) })
 }
 
@@ -497,7 +497,7 @@ func (s auditedStore) ChangeEnrolment(
 	of := func(e *apidb.Enrolment) (auditlog.Change, any) {
 		return auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, enrolmentOf(e)
 	}
-	return edited(ctx, s, of, change, func(edit func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
+	return recordEdit(ctx, s, of, change, func(edit func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
 		return s.Store.ChangeEnrolment(ctx, host, edit)
 	})
 }

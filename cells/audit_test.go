@@ -129,7 +129,7 @@ func TestAuditOfCells(t *testing.T) {
 	testproc.Try(w.cell.Insert(ctx, server)).Or(t)
 	testproc.Check(t, store.Place(ctx, auditedServer, known[0].UUID))
 	testproc.Try(w.cell.Release(ctx, auditedServer)).Or(t)
-	testproc.Check(t, store.Built(ctx, auditedServer))
+	testproc.Check(t, store.FinishBuild(ctx, auditedServer))
 	_, err := w.cell.Reports(ctx,
 		"h1", []cellwire.Report{{UUID: auditedServer, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}})
 	testproc.Check(t, err)

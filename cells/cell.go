@@ -85,7 +85,7 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	c := &Cell{metrics: newCellMetrics(nil), db: store, tls: config, cfg: cfg}
-	c.store, c.ready.look = c.metrics.measuredStore(store), c.checkReady
+	c.store, c.ready.check = c.metrics.measuredStore(store), c.checkReady
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval,
 		ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,

@@ -177,7 +177,7 @@ func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	s := template()
 	check(t, store.CreateServers(ctx, []apidb.RequestSpec{{Server: s}}, nil))
 	check(t, store.Place(ctx, s.UUID, cellUUID(1)))
-	check(t, store.Built(ctx, s.UUID))
+	check(t, store.FinishBuild(ctx, s.UUID))
 	check(t, store.Close())
 	check(t, direct(ctx, path, func(tx *sql.Tx) error {
 		numbers := fmt.Sprintf(

@@ -100,9 +100,9 @@ func (t timedStore) Restore(ctx context.Context, uuid string, m celldb.Moment) (
 	return t.Store.Restore(ctx, uuid, m)
 }
 
-func (t timedStore) Freed(ctx context.Context, uuid string) (err error) {
+func (t timedStore) MarkFreed(ctx context.Context, uuid string) (err error) {
 	defer t.begin("freed")(&err)
-	return t.Store.Freed(ctx, uuid)
+	return t.Store.MarkFreed(ctx, uuid)
 }
 
 func (t timedStore) PatchService(
@@ -124,9 +124,9 @@ func (t timedStore) RenameHost(
 	return t.Store.RenameHost(ctx, uuid, r, m)
 }
 
-func (t timedStore) Mapped(ctx context.Context, uuids []string) (err error) {
+func (t timedStore) MarkMapped(ctx context.Context, uuids []string) (err error) {
 	defer t.begin("mapped")(&err)
-	return t.Store.Mapped(ctx, uuids)
+	return t.Store.MarkMapped(ctx, uuids)
 }
 
 func (t timedStore) NodesState(ctx context.Context, r cellwire.NodesRequest, m celldb.Moment) (err error) {

@@ -90,8 +90,9 @@ func TestAHandlerMayWait(t *testing.T) {
 	}
 }
 
-// TestABodyHasToCome: who sends half of a body holds a handler for a minute and no longer.
-func TestABodyHasToCome(t *testing.T) {
+// TestIncompleteBodyTimesOut: a client that sends half of a body holds a handler for a minute and
+// no longer.
+func TestIncompleteBodyTimesOut(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

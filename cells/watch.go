@@ -29,7 +29,7 @@ const (
 // readiness caches an answer for a moment, so that unauthenticated clients cannot cause a request
 // to every cell each time.
 type readiness struct {
-	look func(context.Context) osapi.Readiness
+	check func(context.Context) osapi.Readiness
 
 	mu   sync.Mutex
 	at   time.Time
@@ -45,7 +45,7 @@ func (r *readiness) current(ctx context.Context) osapi.Readiness {
 	// The result is shared, so that it does not end with the first client's request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
 	defer cancel()
-	r.last, r.at = r.look(ctx), time.Now()
+	r.last, r.at = r.check(ctx), time.Now()
 	return r.last
 }
 

@@ -83,9 +83,9 @@ func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any)
 		var created int64
 		var updated *int64
 		err = row.Scan(&a.ID, &a.UUID, &a.Name, &created, &updated)
-		a.CreatedAt, a.Hosts, a.Metadata = timeOut(created), []string{}, map[string]string{}
+		a.CreatedAt, a.Hosts, a.Metadata = fromMicros(created), []string{}, map[string]string{}
 		if updated != nil {
-			a.UpdatedAt = new(timeOut(*updated))
+			a.UpdatedAt = new(fromMicros(*updated))
 		}
 		return a, err
 	}, "SELECT a.id, a.uuid, a.name, a.created_at, a.updated_at FROM aggregates a"+where+" ORDER BY a.id", args...)
@@ -132,14 +132,14 @@ func (db *DB) CreateAggregate(ctx context.Context, name string, metadata map[str
 	}
 	now := db.now()
 	a := Aggregate{UUID: uuid.NewString(), Name: name, Hosts: []string{}, Metadata: map[string]string{},
-		CreatedAt: timeOut(timeIn(now))}
+		CreatedAt: fromMicros(micros(now))}
 	maps.Copy(a.Metadata, metadata)
 	err := db.write(ctx, "creating aggregate "+name, func(tx *sql.Tx) (err error) {
-		if err := refuseAggregateName(ctx, tx, name); err != nil {
+		if err := checkAggregateName(ctx, tx, name); err != nil {
 			return err
 		}
 		a.ID, err = db.kit.Dialect.Insert(ctx, tx,
-			"INSERT INTO aggregates (uuid, name, created_at) VALUES (?, ?, ?)", a.UUID, name, timeIn(now))
+			"INSERT INTO aggregates (uuid, name, created_at) VALUES (?, ?, ?)", a.UUID, name, micros(now))
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (db *DB) CreateAggregate(ctx context.Context, name string, metadata map[str
 	return a, nil
 }
 
-func refuseAggregateName(ctx context.Context, tx *sql.Tx, name string) error {
+func checkAggregateName(ctx context.Context, tx *sql.Tx, name string) error {
 	_, found, err := sqldb.One(ctx, tx, sqldb.Value[int64], "SELECT id FROM aggregates WHERE name = ?", name)
 	if err == nil && found {
 		err = fmt.Errorf("aggregate with name %s: %w", name, ErrExists)
@@ -192,15 +192,15 @@ func (db *DB) ChangeAggregate(
 // writeAggregate writes what has changed of an aggregate.
 func (db *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is *Aggregate) error {
 	if is.Name != was.Name {
-		if err := refuseAggregateName(ctx, tx, is.Name); err != nil {
+		if err := checkAggregateName(ctx, tx, is.Name); err != nil {
 			return err
 		}
 	}
 	if is.Name != was.Name || !maps.Equal(is.Metadata, was.Metadata) {
 		now := db.now()
-		is.UpdatedAt = new(timeOut(timeIn(now)))
+		is.UpdatedAt = new(fromMicros(micros(now)))
 		if _, err := sqldb.Exec(ctx, tx, "UPDATE aggregates SET name = ?, updated_at = ? WHERE id = ?", is.Name,
-			timeIn(now), is.ID); err != nil {
+			micros(now), is.ID); err != nil {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func (db *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSp
 	uuids := make([]string, 0, len(servers))
 	var instances, specs, builds [][]any
 	for _, r := range servers {
-		spec, err := jsonText(r.Kept())
+		spec, err := jsonText(r.Stored())
 		if err != nil {
 			return fmt.Errorf("the specification of server %s: %w", r.UUID, err)
 		}
@@ -70,7 +70,7 @@ func (db *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSp
 		if err != nil {
 			return fmt.Errorf("server %s: %w", r.UUID, err)
 		}
-		created := db.momentOr(r.CreatedAt)
+		created := db.timeOrNow(r.CreatedAt)
 		uuids = append(uuids, r.UUID)
 		instances = append(instances, []any{r.UUID, r.ProjectID, r.UserID, false, created})
 		specs = append(specs, []any{r.UUID, r.Flavor.VCPUs, r.Flavor.MemoryMB, spec})
@@ -203,7 +203,7 @@ func (db *DB) Claim(ctx context.Context, c Claim) error {
 		_, err = sqldb.Exec(ctx, tx,
 			`INSERT INTO claims (instance_uuid, node_uuid, cell_uuid, created_at) VALUES (?, ?, ?, ?)`+
 				db.kit.Dialect.Upsert("instance_uuid", "node_uuid", "cell_uuid", "created_at"),
-			c.InstanceUUID, c.NodeUUID, c.CellUUID, db.momentOr(c.CreatedAt))
+			c.InstanceUUID, c.NodeUUID, c.CellUUID, db.timeOrNow(c.CreatedAt))
 		return err
 	})
 }
@@ -214,10 +214,10 @@ func (db *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
 	out, err := sqldb.All(ctx, db.kit.Reader, func(row sqldb.Row) (c Claim, err error) {
 		var created int64
 		err = row.Scan(&c.InstanceUUID, &c.NodeUUID, &c.CellUUID, &created)
-		c.CreatedAt = timeOut(created)
+		c.CreatedAt = fromMicros(created)
 		return c, err
 	}, "SELECT instance_uuid, node_uuid, cell_uuid, created_at FROM claims WHERE created_at < ? ORDER BY "+
-		"created_at, instance_uuid", timeIn(before))
+		"created_at, instance_uuid", micros(before))
 	return out, db.failed(ctx, "listing the claims", err)
 }
 
@@ -226,7 +226,7 @@ func (db *DB) Unclaim(ctx context.Context, uuid string) error {
 	return db.execute(ctx, "forgetting the claim of server "+uuid, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
 }
 
-// Place implements [Store]. It stays no error to repeat it after [DB.Built]; [ErrPlaced] goes
+// Place implements [Store]. It stays no error to repeat it after [DB.FinishBuild]; [ErrPlaced] goes
 // before [ErrGone]. [ErrNotFound] for a cell that is not there. Cost: one fsync.
 func (db *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 	return db.write(ctx, "placing server "+uuid, func(tx *sql.Tx) error {
@@ -245,15 +245,15 @@ func (db *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET cell_id = ?, updated_at = ? WHERE instance_uuid = ?",
-			cell, timeIn(db.now()), uuid)
+			cell, micros(db.now()), uuid)
 		return err
 	})
 }
 
-// Built implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed
+// FinishBuild implements [Store]. It refuses, with [ErrInvalid], to forget a server that is placed
 // nowhere; where there is no build request any more it does nothing but, for one that is placed in
 // another cell than cell0, remove the claim. Cost: one fsync.
-func (db *DB) Built(ctx context.Context, uuid string) error {
+func (db *DB) FinishBuild(ctx context.Context, uuid string) error {
 	return db.write(ctx, "ending the build of server "+uuid, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, uuid)
 		switch {
@@ -293,7 +293,7 @@ func (db *DB) AbandonBuild(ctx context.Context, uuid string) error {
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			"UPDATE instance_mappings SET queued_for_delete = 1, updated_at = ? WHERE instance_uuid = ?",
-			timeIn(db.now()), uuid)
+			micros(db.now()), uuid)
 		return err
 	})
 }

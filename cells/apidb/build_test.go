@@ -130,7 +130,7 @@ func testLifeOfABuild(t *testing.T, e testEngine) {
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Hour)))([]apidb.Claim{claim})
 	wants[[]apidb.Claim](t, "claims of before the claim")(s.Claims(ctx, start.Add(time.Minute)))(nil)
 
-	wantError(t, "Built while it is placed nowhere", s.Built(ctx, "a"), apidb.ErrInvalid)
+	wantError(t, "Built while it is placed nowhere", s.FinishBuild(ctx, "a"), apidb.ErrInvalid)
 	wantError(t, "a cell that is not there", s.Place(ctx, "a", "nowhere"), apidb.ErrNotFound)
 	must(t, s.Place(ctx, "a", cellUUID(2)))
 	must(t, s.Place(ctx, "a", cellUUID(2)))
@@ -146,8 +146,8 @@ func testLifeOfABuild(t *testing.T, e testEngine) {
 	wantError(t, "claiming when it is placed", s.Claim(ctx, claim), apidb.ErrPlaced)
 	wantError(t, "abandoning when it is placed", s.AbandonBuild(ctx, "a"), apidb.ErrPlaced)
 
-	must(t, s.Built(ctx, "a"))
-	must(t, s.Built(ctx, "a"))
+	must(t, s.FinishBuild(ctx, "a"))
+	must(t, s.FinishBuild(ctx, "a"))
 	testproc.Equal(t, rowCounts(t, s), "1|1|0|0", "there are %s rows")
 	// A late caller gets ErrPlaced and not ErrGone: the allocations are the cell's.
 	must(t, s.Place(ctx, "a", cellUUID(2)))
@@ -164,8 +164,8 @@ func testBuiltInCell0(t *testing.T, e testEngine) {
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1), CreatedAt: start}
 	must(t, s.Claim(ctx, claim))
 	must(t, s.Place(ctx, "a", apidb.Cell0UUID))
-	must(t, s.Built(ctx, "a"))
-	must(t, s.Built(ctx, "a"))
+	must(t, s.FinishBuild(ctx, "a"))
+	must(t, s.FinishBuild(ctx, "a"))
 	testproc.Equal(t, rowCounts(t, s), "1|1|0|1", "there are %s rows")
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
 }
@@ -185,7 +185,7 @@ func testAbandonBuild(t *testing.T, e testEngine) {
 	if must(t, err); !m.Queued() || m.CellUUID != "" {
 		t.Errorf("the mapping is %+v, want it queued for delete and nowhere", m)
 	}
-	must(t, s.Built(ctx, "a")) // of a scheduler that is late: the claim stays until its allocations are removed
+	must(t, s.FinishBuild(ctx, "a")) // of a scheduler that is late: the claim stays until its allocations are removed
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Millisecond)))([]apidb.Claim{claim})
 	must(t, s.Unclaim(ctx, "a"))
 	must(t, s.Unclaim(ctx, "a"))

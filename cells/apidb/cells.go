@@ -31,16 +31,16 @@ func (db *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
 	if c.UUID == "" {
 		c.UUID = uuid.NewString()
 	}
-	if err := validCell(c); err != nil {
+	if err := checkCell(c); err != nil {
 		return Cell{}, err
 	}
 	err := db.write(ctx, "creating cell "+c.Name, func(tx *sql.Tx) (err error) {
-		if err := refuseSame(ctx, tx, c, 0); err != nil {
+		if err := checkUnique(ctx, tx, c, 0); err != nil {
 			return err
 		}
 		c.ID, err = db.kit.Dialect.Insert(ctx, tx,
 			"INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?)",
-			c.UUID, c.Name, c.URL, c.Disabled, timeIn(db.now()))
+			c.UUID, c.Name, c.URL, c.Disabled, micros(db.now()))
 		return err
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (db *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
 
 // UpdateCell implements [Store].
 func (db *DB) UpdateCell(ctx context.Context, c Cell) error {
-	if err := validCell(c); err != nil {
+	if err := checkCell(c); err != nil {
 		return err
 	}
 	return db.write(ctx, "updating cell "+c.UUID, func(tx *sql.Tx) error {
@@ -59,12 +59,12 @@ func (db *DB) UpdateCell(ctx context.Context, c Cell) error {
 		if err != nil {
 			return err
 		}
-		if err := refuseSame(ctx, tx, c, id); err != nil {
+		if err := checkUnique(ctx, tx, c, id); err != nil {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			"UPDATE cell_mappings SET name = ?, url = ?, disabled = ?, updated_at = ? WHERE id = ?", c.Name, c.URL,
-			c.Disabled, timeIn(db.now()), id)
+			c.Disabled, micros(db.now()), id)
 		return err
 	})
 }
@@ -76,7 +76,7 @@ const (
 	maxURL  = 512
 )
 
-func validCell(c Cell) error {
+func checkCell(c Cell) error {
 	switch {
 	case c.Name == "" || c.URL == "":
 		return fmt.Errorf("a cell needs a name and a URL: %w", ErrInvalid)
@@ -89,8 +89,8 @@ func validCell(c Cell) error {
 	return nil
 }
 
-// refuseSame refuses a cell that has something in common with another one than that with the id.
-func refuseSame(ctx context.Context, tx *sql.Tx, c Cell, id int64) error {
+// checkUnique refuses a cell that has something in common with another one than that with the id.
+func checkUnique(ctx context.Context, tx *sql.Tx, c Cell, id int64) error {
 	other, found, err := sqldb.One(ctx, tx, scanCell, "SELECT "+cellColumns+
 		" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1",
 		c.UUID, c.Name, c.URL, id)
@@ -170,7 +170,7 @@ func (db *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	})
 }
 
-func (n Node) valid() error {
+func (n Node) check() error {
 	if n.UUID == "" || n.Host == "" || n.CellUUID == "" || n.CellUUID == Cell0UUID {
 		return fmt.Errorf("a node needs a uuid, a host and a cell other than cell0, got %+v: %w", n, ErrInvalid)
 	}
@@ -181,7 +181,7 @@ func (n Node) valid() error {
 // taken. [ErrNotFound] for a cell that is not there. Cost: three look-ups for each node.
 func (db *DB) MapNodes(ctx context.Context, nodes []Node) error {
 	for _, n := range nodes {
-		if err := n.valid(); err != nil {
+		if err := n.check(); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,7 @@ func (db *DB) MapNodes(ctx context.Context, nodes []Node) error {
 
 // RemapNode implements [Store]. Cost: four look-ups.
 func (db *DB) RemapNode(ctx context.Context, n Node, from string) error {
-	if err := n.valid(); err != nil {
+	if err := n.check(); err != nil {
 		return err
 	}
 	return db.write(ctx, "mapping node "+n.UUID+" to another host",
@@ -222,10 +222,10 @@ func (db *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) erro
 	case err != nil:
 		return err
 	case found && host.cell != cell:
-		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
+		return otherCellError(ctx, tx, n.Host, host.cell, cell)
 	case !found:
 		host.id, err = db.kit.Dialect.Insert(ctx, tx,
-			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, timeIn(db.now()))
+			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, micros(db.now()))
 		if err != nil {
 			return err
 		}
@@ -245,8 +245,8 @@ func (db *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) erro
 	return err
 }
 
-// hostElsewhere says where a host is mapped that was to be mapped to another cell.
-func hostElsewhere(ctx context.Context, q sqldb.Querier, host string, is, wanted int64) error {
+// otherCellError says where a host is mapped that was to be mapped to another cell.
+func otherCellError(ctx context.Context, q sqldb.Querier, host string, is, wanted int64) error {
 	there, err := cellName(ctx, q, is)
 	if err != nil {
 		return err

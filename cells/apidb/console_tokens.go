@@ -26,11 +26,11 @@ func (db *DB) AddConsoleToken(ctx context.Context, token, instance string, expir
 	}
 	return db.write(ctx, "adding a token for the console of server "+instance, func(tx *sql.Tx) error {
 		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE expires_at <= ?",
-			timeIn(db.now())); err != nil {
+			micros(db.now())); err != nil {
 			return err
 		}
 		_, err := sqldb.Exec(ctx, tx, "INSERT INTO console_tokens (hash, instance_uuid, expires_at) VALUES (?, ?, ?)",
-			hashOf(token), instance, timeIn(expires))
+			hashOf(token), instance, micros(expires))
 		return err
 	})
 }
@@ -38,7 +38,7 @@ func (db *DB) AddConsoleToken(ctx context.Context, token, instance string, expir
 // ConsoleToken implements [Store].
 func (db *DB) ConsoleToken(ctx context.Context, token string) (string, error) {
 	uuid, found, err := sqldb.One(ctx, db.kit.Reader, sqldb.Value[string],
-		"SELECT instance_uuid FROM console_tokens WHERE hash = ? AND expires_at > ?", hashOf(token), timeIn(db.now()))
+		"SELECT instance_uuid FROM console_tokens WHERE hash = ? AND expires_at > ?", hashOf(token), micros(db.now()))
 	if err == nil && !found {
 		err = notFound("the token of a console")
 	}

@@ -94,7 +94,7 @@ func boot(s apidb.Store, uuid string, i int, say func(what, uuid string)) error 
 		return err
 	}
 	say("placed", uuid)
-	if err := s.Built(ctx, uuid); err != nil {
+	if err := s.FinishBuild(ctx, uuid); err != nil {
 		return err
 	}
 	say("built", uuid)

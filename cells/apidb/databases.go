@@ -19,7 +19,7 @@ func scanCellDatabase(row sqldb.Row) (d CellDatabase, err error) {
 	var since int64
 	err = row.Scan(&d.CellUUID, &d.Known.Epoch, &d.Known.Revision, &suspect.Epoch, &suspect.Revision, &since)
 	if suspect.Epoch != "" {
-		d.Suspect, d.Since = &suspect, timeOut(since)
+		d.Suspect, d.Since = &suspect, fromMicros(since)
 	}
 	return d, err
 }
@@ -37,9 +37,9 @@ func (db *DB) CellDatabases(ctx context.Context) (map[string]CellDatabase, error
 	return out, nil
 }
 
-// SawCell implements [Store]. Cost: nothing if nothing is new; otherwise one fsync.
-func (db *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (now CellDatabase, err error) {
-	if err := validMark(seen); err != nil {
+// RecordMark implements [Store]. Cost: nothing if nothing is new; otherwise one fsync.
+func (db *DB) RecordMark(ctx context.Context, before CellDatabase, seen CellMark) (now CellDatabase, err error) {
+	if err := checkMark(seen); err != nil {
 		return CellDatabase{}, err
 	}
 	if before.Known == seen && before.Suspect == nil {
@@ -72,10 +72,10 @@ func (db *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (
 			// Already recorded; or others recorded a higher revision in the meantime.
 		default:
 			at := db.now()
-			now.Suspect, now.Since = &seen, timeOut(timeIn(at))
+			now.Suspect, now.Since = &seen, fromMicros(micros(at))
 			_, err = sqldb.Exec(ctx, tx,
 				"UPDATE cell_databases SET suspect_epoch = ?, suspect_revision = ?, suspect_since = ? WHERE "+
-					"cell_id = ?", seen.Epoch, seen.Revision, timeIn(at), id)
+					"cell_id = ?", seen.Epoch, seen.Revision, micros(at), id)
 		}
 		return err
 	})
@@ -87,7 +87,7 @@ const setKnown = "UPDATE cell_databases SET epoch = ?, revision = ?, suspect_epo
 
 // AcceptCell implements [Store].
 func (db *DB) AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error {
-	if err := validMark(seen); err != nil {
+	if err := checkMark(seen); err != nil {
 		return err
 	}
 	return db.write(ctx, "accepting the database of cell "+cellUUID, func(tx *sql.Tx) error {
@@ -104,7 +104,7 @@ func (db *DB) AcceptCell(ctx context.Context, cellUUID string, seen CellMark) er
 	})
 }
 
-func validMark(seen CellMark) error {
+func checkMark(seen CellMark) error {
 	if seen.Epoch == "" || seen.Revision < 1 {
 		return fmt.Errorf("a database has an epoch and a revision of at least 1, got %+v: %w", seen, ErrInvalid)
 	}

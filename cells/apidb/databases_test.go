@@ -55,7 +55,7 @@ func testDatabasesOfCells(t *testing.T, e testEngine) {
 				known := testproc.Try(s.CellDatabases(ctx)).Or(t)
 				before := known[cell]
 				before.CellUUID = cell
-				now := testproc.Try(s.SawCell(ctx, before, seen)).Or(t)
+				now := testproc.Try(s.RecordMark(ctx, before, seen)).Or(t)
 				if now.Known != (apidb.CellMark{Epoch: step.known, Revision: step.highest}) ||
 					(now.Suspect != nil) != (step.suspect != "") || now.Suspect != nil &&
 					now.Suspect.Epoch != step.suspect {
@@ -81,7 +81,7 @@ func testOutOfOrderRevisionsAreIgnored(t *testing.T, e testEngine) {
 	cell := cellUUID(1)
 	see := func(before apidb.CellDatabase, epoch string, revision int64) apidb.CellDatabase {
 		t.Helper()
-		return testproc.Try(s.SawCell(ctx, before, apidb.CellMark{Epoch: epoch, Revision: revision})).Or(t)
+		return testproc.Try(s.RecordMark(ctx, before, apidb.CellMark{Epoch: epoch, Revision: revision})).Or(t)
 	}
 	none := apidb.CellDatabase{CellUUID: cell}
 	first := see(none, "a", 5)
@@ -106,16 +106,16 @@ func testDatabasesOfCellsRefused(t *testing.T, e testEngine) {
 	good := apidb.CellMark{Epoch: "a", Revision: 3}
 	for what, mark := range map[string]apidb.CellMark{"no epoch": {Revision: 1}, "no revision": {Epoch: "a"}} {
 		wantError(t, "accepting "+what, s.AcceptCell(ctx, cellUUID(1), mark), apidb.ErrInvalid)
-		_, err := s.SawCell(ctx, apidb.CellDatabase{CellUUID: cellUUID(1)}, mark)
+		_, err := s.RecordMark(ctx, apidb.CellDatabase{CellUUID: cellUUID(1)}, mark)
 		wantError(t, "seeing "+what, err, apidb.ErrInvalid)
 	}
 	wantError(t, "accepting a cell that is not there", s.AcceptCell(ctx, "nowhere", good), apidb.ErrNotFound)
-	_, err := s.SawCell(ctx, apidb.CellDatabase{CellUUID: "nowhere"}, good)
+	_, err := s.RecordMark(ctx, apidb.CellDatabase{CellUUID: "nowhere"}, good)
 	wantError(t, "seeing a cell that is not there", err, apidb.ErrNotFound)
 
 	// What is suspect stays so when the process ends, and goes with the cell.
-	one := testproc.Try(s.SawCell(ctx, apidb.CellDatabase{CellUUID: cellUUID(1)}, good)).Or(t)
-	testproc.Try(s.SawCell(ctx, one, apidb.CellMark{Epoch: "a", Revision: 1})).Or(t)
+	one := testproc.Try(s.RecordMark(ctx, apidb.CellDatabase{CellUUID: cellUUID(1)}, good)).Or(t)
+	testproc.Try(s.RecordMark(ctx, one, apidb.CellMark{Epoch: "a", Revision: 1})).Or(t)
 	must(t, s.AcceptCell(ctx, cellUUID(2), good))
 	shut(t, s)
 	s = open(t, path, apidb.Options{})

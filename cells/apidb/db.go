@@ -164,15 +164,15 @@ func insertAll(ctx context.Context, tx *sql.Tx, into string, rows [][]any) error
 	return nil
 }
 
-func timeIn(t time.Time) int64  { return t.UnixMicro() }
-func timeOut(t int64) time.Time { return time.UnixMicro(t).UTC() }
+func micros(t time.Time) int64     { return t.UnixMicro() }
+func fromMicros(t int64) time.Time { return time.UnixMicro(t).UTC() }
 
-// momentOr is a time, or now if it is zero.
-func (db *DB) momentOr(t time.Time) int64 {
+// timeOrNow is a time, or now if it is zero.
+func (db *DB) timeOrNow(t time.Time) int64 {
 	if t.IsZero() {
 		t = db.now()
 	}
-	return timeIn(t)
+	return micros(t)
 }
 
 // jsonText is the JSON of a value.

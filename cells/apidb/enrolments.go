@@ -138,12 +138,12 @@ func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 		&times[2], &e.EnrolledFrom, &e.Serial, &times[3], &times[4], &times[5], &times[6], &e.Reason,
 		&e.RenewedFrom, &conflictAt, &conflict.From, &conflict.Key, &agents)
 	if conflictAt != 0 {
-		conflict.At = timeOut(conflictAt)
+		conflict.At = fromMicros(conflictAt)
 		e.Conflict = &conflict
 	}
 	for i, into := range e.times() {
 		if times[i] != 0 {
-			*into = timeOut(times[i])
+			*into = fromMicros(times[i])
 		}
 	}
 	if err == nil && agents != "" {
@@ -245,7 +245,7 @@ func (db *DB) ChangeEnrolment(
 			return err
 		}
 		e.Host = host
-		if err := e.valid(); err != nil {
+		if err := e.normalize(); err != nil {
 			return err
 		}
 		if err := checkNames(ctx, tx, e, before, state); err != nil {
@@ -259,8 +259,8 @@ func (db *DB) ChangeEnrolment(
 	return e, err
 }
 
-// valid checks what the columns can hold, and sorts the nodes.
-func (e *Enrolment) valid() error {
+// normalize checks what the columns can hold, and sorts the nodes.
+func (e *Enrolment) normalize() error {
 	if err := pki.CheckName(e.Host); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrInvalid)
 	}
@@ -296,14 +296,14 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *engine.Dialect, e Enrolmen
 	var times [7]int64
 	for i, t := range e.times() {
 		if !t.IsZero() {
-			times[i] = timeIn(*t)
-			*t = timeOut(times[i])
+			times[i] = micros(*t)
+			*t = fromMicros(times[i])
 		}
 	}
 	var conflict KeyConflict
 	var conflictAt int64
 	if e.Conflict != nil {
-		conflict, conflictAt = *e.Conflict, timeIn(e.Conflict.At)
+		conflict, conflictAt = *e.Conflict, micros(e.Conflict.At)
 	}
 	var agents strings.Builder
 	if e.Agents.Turn != 0 {

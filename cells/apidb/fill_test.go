@@ -118,6 +118,6 @@ func BenchmarkBoot(b *testing.B) {
 		must(b, s.CreateServers(ctx, []apidb.RequestSpec{server(uuid, "p")}, func(apidb.Counts) error { return nil }))
 		must(b, s.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: "n", CellUUID: cellUUID(1)}))
 		must(b, s.Place(ctx, uuid, cellUUID(1)))
-		must(b, s.Built(ctx, uuid))
+		must(b, s.FinishBuild(ctx, uuid))
 	}
 }

@@ -205,7 +205,7 @@ func placed(t fatal, s database, n apidb.RequestSpec, cell string) {
 	t.Helper()
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{n}, nil))
 	must(t, s.Place(ctx, n.UUID, cell))
-	must(t, s.Built(ctx, n.UUID))
+	must(t, s.FinishBuild(ctx, n.UUID))
 }
 
 // connect opens a database behind the store's back.

@@ -33,7 +33,7 @@ const keyPairs = "SELECT id, user_id, name, type, fingerprint, public_key, creat
 func scanKeyPair(row sqldb.Row) (k KeyPair, err error) {
 	var created int64
 	err = row.Scan(&k.ID, &k.UserID, &k.Name, &k.Type, &k.Fingerprint, &k.PublicKey, &created)
-	k.CreatedAt = timeOut(created)
+	k.CreatedAt = fromMicros(created)
 	return k, err
 }
 
@@ -59,8 +59,8 @@ func (db *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64
 	if k.UserID == "" || k.Name == "" || k.Type == "" || k.PublicKey == "" {
 		return KeyPair{}, fmt.Errorf("a key pair needs a user, a name, a type and a public key: %w", ErrInvalid)
 	}
-	now := timeIn(db.now())
-	k.CreatedAt = timeOut(now)
+	now := micros(db.now())
+	k.CreatedAt = fromMicros(now)
 	err := db.write(ctx, "creating a key pair of user "+k.UserID, func(tx *sql.Tx) error {
 		if check != nil {
 			has, _, err := sqldb.One(ctx, tx, sqldb.Value[int64],

@@ -30,9 +30,9 @@ func scanMapping(row sqldb.Row) (m Mapping, err error) {
 	if queued.Valid {
 		m.QueuedForDelete = &queued.Bool
 	}
-	m.CreatedAt = timeOut(created)
+	m.CreatedAt = fromMicros(created)
 	if updated.Valid {
-		at := timeOut(updated.Int64)
+		at := fromMicros(updated.Int64)
 		m.UpdatedAt = &at
 	}
 	return m, nil
@@ -134,7 +134,7 @@ const leastPage = 50
 func (p page) queryAfter(last *Mapping) (query string, args []any) {
 	query, args = mappings+p.where, slices.Clone(p.args)
 	if last != nil {
-		at := timeIn(last.CreatedAt)
+		at := micros(last.CreatedAt)
 		query, args = query+" AND m.created_at <= ? AND (m.created_at < ? OR m.instance_uuid > ?)",
 			append(args, at, at, last.InstanceUUID)
 	}
@@ -246,7 +246,7 @@ func (db *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 		sides[queued[uuid]] = append(sides[queued[uuid]], uuid)
 	}
 	return db.write(ctx, "setting queued_for_delete", func(tx *sql.Tx) error {
-		at := timeIn(db.now())
+		at := micros(db.now())
 		for q, uuids := range sides {
 			for some := range slices.Chunk(uuids, batch) {
 				args := []any{q, at, q}

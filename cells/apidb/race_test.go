@@ -69,7 +69,7 @@ func testOneDecision(t *testing.T, e testEngine) {
 						}
 					})
 					if err == nil && a.builds {
-						if err := s.Built(ctx, uuid); err != nil {
+						if err := s.FinishBuild(ctx, uuid); err != nil {
 							said(func() { problems = append(problems, err) })
 						}
 					}

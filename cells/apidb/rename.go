@@ -103,22 +103,22 @@ func (db *DB) BeginRename(ctx context.Context, r HostRename) error {
 				"a host %s had certificates, which stay refused, and host %s has none; choose another name: %w", r.To,
 				r.From, ErrInUse)
 		}
-		if err := db.freeName(ctx, tx, r, to); err != nil {
+		if err := db.checkNameFree(ctx, tx, r, to); err != nil {
 			return err
 		}
 		now := db.now()
 		to.CellUUID, to.State, to.Reason, to.CreatedBy, to.CreatedAt, to.EvictedAt = r.CellUUID, Evicted,
 			fmt.Sprintf(renamingFrom, r.From), r.By, now, now
-		if err := to.valid(); err != nil {
+		if err := to.normalize(); err != nil {
 			return err
 		}
 		return putEnrolment(ctx, tx, db.kit.Dialect, to)
 	})
 }
 
-// freeName refuses a name that is, or could be in the way of, that of another host, and a second
-// new name of a host.
-func (db *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolment) error {
+// checkNameFree refuses a name that is, or could be in the way of, that of another host, and a
+// second new name of a host.
+func (db *DB) checkNameFree(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolment) error {
 	other, begun, err := sqldb.One(ctx, tx, sqldb.Value[string],
 		"SELECT host FROM enrolments WHERE state = ? AND reason = ?", string(Evicted),
 		fmt.Sprintf(renamingFrom, r.From))
@@ -219,7 +219,7 @@ func (db *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, fro
 	}
 	from.Deny(now)
 	from.State, from.EvictedAt, from.Reason, from.Token, from.Nodes = Evicted, now, renamedTo+r.To, TokenDigest{}, nil
-	if err := from.valid(); err != nil {
+	if err := from.normalize(); err != nil {
 		return err
 	}
 	for _, statement := range []string{"DELETE FROM enrolled_nodes WHERE host = ?",
@@ -233,7 +233,7 @@ func (db *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, fro
 	if err := putEnrolment(ctx, tx, db.kit.Dialect, from); err != nil || !enrolled {
 		return err
 	}
-	if err := next.valid(); err != nil {
+	if err := next.normalize(); err != nil {
 		return err
 	}
 	if err := putEnrolment(ctx, tx, db.kit.Dialect, next); err != nil || len(next.Nodes) == 0 {

@@ -47,8 +47,8 @@ func (db *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(h
 	if g.Name == "" || g.ProjectID == "" || g.Policy == "" {
 		return ServerGroup{}, fmt.Errorf("a server group needs a name, a project and a policy: %w", ErrInvalid)
 	}
-	now := timeIn(db.now())
-	g.UUID, g.Members, g.CreatedAt = uuid.NewString(), []string{}, timeOut(now)
+	now := micros(db.now())
+	g.UUID, g.Members, g.CreatedAt = uuid.NewString(), []string{}, fromMicros(now)
 	err := db.write(ctx, "creating server group "+g.Name, func(tx *sql.Tx) error {
 		if check != nil {
 			has, err := countServerGroups(ctx, tx, g.ProjectID, "")
@@ -132,7 +132,7 @@ func serverGroups(ctx context.Context, q sqldb.Querier, where string, args ...an
 	all, err := sqldb.All(ctx, q, func(row sqldb.Row) (g ServerGroup, err error) {
 		var created int64
 		err = row.Scan(&g.ID, &g.UUID, &g.Name, &g.ProjectID, &g.UserID, &g.Policy, &g.MaxPerHost, &created)
-		g.CreatedAt, g.Members = timeOut(created), []string{}
+		g.CreatedAt, g.Members = fromMicros(created), []string{}
 		return g, err
 	}, "SELECT g.id, g.uuid, g.name, g.project_id, g.user_id, g.policy, g.max_server_per_host, g.created_at FROM "+
 		"instance_groups g"+where+" ORDER BY g.id", args...)

@@ -163,7 +163,7 @@ func (db *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 			f.Disabled,
 			f.Description,
 			extra,
-			timeIn(db.now()),
+			micros(db.now()),
 		)
 		return err
 	})
@@ -191,7 +191,7 @@ func (db *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) 
 		}
 		_, err = sqldb.Exec(ctx, tx,
 			"UPDATE flavors SET description = ?, extra_specs = ?, updated_at = ? WHERE flavorid = ?",
-			f.Description, extra, timeIn(db.now()), id)
+			f.Description, extra, micros(db.now()), id)
 		return err
 	})
 	return f, err

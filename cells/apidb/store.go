@@ -135,9 +135,9 @@ type RequestSpec struct {
 	Traceparent string `json:"traceparent,omitempty"`
 }
 
-// Kept is what is kept of it as long as the mapping. Extra conditions of the flavor (resources:,
+// Stored is what is kept of it as long as the mapping. Extra conditions of the flavor (resources:,
 // trait:) are in Flavor.ExtraSpecs.
-func (r RequestSpec) Kept() RequestSpec {
+func (r RequestSpec) Stored() RequestSpec {
 	r.Server = cellwire.Server{
 		UUID: r.UUID, ProjectID: r.ProjectID, UserID: r.UserID, Flavor: r.Flavor, ImageRef: r.ImageRef,
 		Zone: r.Zone, CreatedAt: r.CreatedAt,
@@ -216,11 +216,11 @@ type Store interface {
 
 	// CellDatabases are the recorded databases of cells, by the uuids of the cells.
 	CellDatabases(ctx context.Context) (map[string]CellDatabase, error)
-	// SawCell records which database a cell has, and returns what is known now. before is what was
-	// known before the cell was asked: what does not fit that, and still does not fit, makes the
-	// database suspect. [ErrNotFound] for a cell that is not there. Nothing is written
-	// when nothing is new.
-	SawCell(ctx context.Context, before CellDatabase, seen CellMark) (CellDatabase, error)
+	// RecordMark records which database a cell has, and returns what is known now. before is what
+	// was known before the cell was asked: what does not fit that, and still does not fit, makes
+	// the database suspect. [ErrNotFound] for a cell that is not there. Nothing is written when
+	// nothing is new.
+	RecordMark(ctx context.Context, before CellDatabase, seen CellMark) (CellDatabase, error)
 	// AcceptCell makes the database of a cell the right one, whatever was known. [ErrNotFound] for
 	// a cell that is not there.
 	AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error
@@ -274,9 +274,9 @@ type Store interface {
 	// is. [ErrGone] if the build request is gone, [ErrPlaced] if another cell won. Repeating it is
 	// no error.
 	Place(ctx context.Context, uuid, cellUUID string) error
-	// Built removes the build request and the claim of a server that is placed and released. In
-	// cell0 the claim stays: no allocation accounts for it there, so a late one is not refused.
-	Built(ctx context.Context, uuid string) error
+	// FinishBuild removes the build request and the claim of a server that is placed and released.
+	// In cell0 the claim stays: no allocation accounts for it there, so a late one is not refused.
+	FinishBuild(ctx context.Context, uuid string) error
 	// AbandonBuild is the deletion of a server by its owner while it is placed nowhere: the build
 	// request goes, the mapping stays and is queued for delete; a claim stays. [ErrNotFound]
 	// without a build request; [ErrPlaced] if it is placed meanwhile: then the cell has to be

@@ -17,7 +17,7 @@ type broadcast struct {
 
 // subscribe returns a channel that is closed by the next notify of the host, and how to stop
 // waiting. It is nil if most requests wait for the host already.
-func (b *broadcasts) subscribe(host string, most int) (rung <-chan struct{}, stop func()) {
+func (b *broadcasts) subscribe(host string, most int) (notified <-chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byHost == nil {

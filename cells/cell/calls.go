@@ -31,7 +31,7 @@ func (c *Cell) calls() []call {
 		{"POST", "/v1/servers/{uuid}/discard", computeAPIOnly, c.discard},
 		{"POST", "/v1/servers/{uuid}/delete", computeAPIOnly, c.deleteServer},
 		{"POST", "/v1/servers/{uuid}/restore", computeAPIOnly, c.restore},
-		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.freed},
+		{"POST", "/v1/servers/{uuid}/freed", computeAPIOnly, c.postFreed},
 		{"POST", "/v1/servers/{uuid}/power", computeAPIOnly, c.power},
 		{"POST", "/v1/servers/{uuid}/rebuild", computeAPIOnly, c.rebuild},
 		{"POST", "/v1/servers/{uuid}/reset", computeAPIOnly, c.reset},
@@ -247,12 +247,12 @@ func (c *Cell) discard(x *exchange) (any, error) {
 	return nil, c.config.Store.Discard(x.requestContext(), uuid)
 }
 
-func (c *Cell) freed(x *exchange) (any, error) {
+func (c *Cell) postFreed(x *exchange) (any, error) {
 	uuid, err := pathUUID(x)
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Freed(x.requestContext(), uuid)
+	return nil, c.config.Store.MarkFreed(x.requestContext(), uuid)
 }
 
 func (c *Cell) getDiscovery(x *exchange) (any, error) {
@@ -373,7 +373,7 @@ func (c *Cell) postMapped(x *exchange) (any, error) {
 	if err := serverstate.CheckUUIDs(request.UUIDs, maxUUIDs); err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Mapped(x.requestContext(), request.UUIDs)
+	return nil, c.config.Store.MarkMapped(x.requestContext(), request.UUIDs)
 }
 
 func (c *Cell) postNodesState(x *exchange) (any, error) {
@@ -397,7 +397,7 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.noteProblems(x.R.PathValue("host"), problems)
+	c.recordProblems(x.R.PathValue("host"), problems)
 	var refused []string
 	for _, p := range problems {
 		if p.Code.Refuses() {

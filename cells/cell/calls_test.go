@@ -252,9 +252,9 @@ func TestUnfinished(t *testing.T) {
 	same(t, "with all times", do[cellwire.Unfinished](w, "GET", at+"hidden_for=0&reclaim_after=1", nil),
 		cellwire.Unfinished{
 			Epoch: info.Epoch, Revision: info.Revision,
-			Hidden:       []cellwire.UnfinishedServer{one(1, 0), one(2, 5*time.Second)},
-			Unfreed:      []cellwire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
-			CheckReclaim: []cellwire.UnfinishedServer{one(3, 5*time.Second), one(4, 5*time.Second)},
+			Hidden:      []cellwire.UnfinishedServer{one(1, 0), one(2, 5*time.Second)},
+			Unfreed:     []cellwire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
+			Reclaimable: []cellwire.UnfinishedServer{one(3, 5*time.Second), one(4, 5*time.Second)},
 		})
 	same(t, "with later times", do[cellwire.Unfinished](w, "GET", at+"hidden_for=122&reclaim_after=122", nil),
 		cellwire.Unfinished{

@@ -67,10 +67,10 @@ type Cell struct {
 	streams    *streams
 	// logLimiter says which refusals are to be logged.
 	logLimiter *osapi.LogLimiter
-	// unbound says of which hosts it is to be logged that their certificates name no cell.
-	unbound  *osapi.LogLimiter
-	limits   *hostLimits
-	troubles troubles
+	// noCellLimiter says of which hosts it is to be logged that their certificates name no cell.
+	noCellLimiter *osapi.LogLimiter
+	limits        *hostLimits
+	problems      loggedProblems
 
 	waiting atomic.Int64          // requests in work
 	damaged atomic.Pointer[error] // of the database; nil: none was found
@@ -111,7 +111,7 @@ func New(c Config) (*Cell, error) {
 	}
 	cell := &Cell{
 		config: c, streams: newStreams(), limits: newHostLimits(c.Now),
-		logLimiter: osapi.NewLogLimiter(time.Minute, c.Now), unbound: osapi.NewLogLimiter(24*time.Hour, c.Now),
+		logLimiter: osapi.NewLogLimiter(time.Minute, c.Now), noCellLimiter: osapi.NewLogLimiter(24*time.Hour, c.Now),
 	}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
@@ -154,8 +154,8 @@ func (c *Cell) waitForWork(
 	}
 	for last := wait <= 0; ; {
 		// Before looking, or a change between looking and waiting would be missed.
-		rung, stop := c.broadcasts.subscribe(host, c.config.MaxWaiting)
-		if rung == nil {
+		notified, stop := c.broadcasts.subscribe(host, c.config.MaxWaiting)
+		if notified == nil {
 			return cellwire.Work{}, &cellwire.Error{
 				Status: http.StatusServiceUnavailable,
 				Code:   cellwire.CodeUnavailable,
@@ -165,7 +165,7 @@ func (c *Cell) waitForWork(
 		}
 		work, changed, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
 		if err == nil {
-			if _, fresh := c.streams.offersTo(host, false); fresh || changed || last {
+			if _, added := c.streams.offersTo(host, false); added || changed || last {
 				stop()
 				work.Streams, _ = c.streams.offersTo(host, true)
 				return work, nil
@@ -184,10 +184,10 @@ func (c *Cell) waitForWork(
 				err = ctx.Err()
 			case <-over:
 				last = true
-			case <-rung:
-				err = x.checkStillAllowed() // what is new may be a secret
+			case <-notified:
+				err = x.recheckAccess() // what is new may be a secret
 			case <-recheck.C:
-				waits, err = true, x.checkStillAllowed()
+				waits, err = true, x.recheckAccess()
 			}
 		}
 		c.waiting.Add(-1)

@@ -194,10 +194,10 @@ func (c *Cell) checkCell(r *http.Request) error {
 // Explain finds the answer that an error gets, and logs what the client does not get.
 func (x *exchange) Explain(err error) *osapi.Error {
 	var (
-		e     *osapi.Error
-		told  *cellwire.Error
-		large *http.MaxBytesError
-		log   = x.logger().With().Err(err).Str("method", x.R.Method).Str("path", x.R.URL.Path).Logger()
+		e         *osapi.Error
+		wireError *cellwire.Error
+		large     *http.MaxBytesError
+		log       = x.logger().With().Err(err).Str("method", x.R.Method).Str("path", x.R.URL.Path).Logger()
 	)
 	switch {
 	case errors.As(err, &e):
@@ -205,8 +205,8 @@ func (x *exchange) Explain(err error) *osapi.Error {
 			e.Code = string(codeOf(e.Status))
 		}
 		return e
-	case errors.As(err, &told):
-		return refusal(told.Status, told.Code, told.Message)
+	case errors.As(err, &wireError):
+		return refusal(wireError.Status, wireError.Code, wireError.Message)
 	case errors.As(err, &large):
 		return refusal(http.StatusRequestEntityTooLarge,
 			cellwire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
@@ -249,11 +249,11 @@ func codeOf(status int) cellwire.Code {
 
 // reject is the error for a client that is unknown or not authorized.
 func (x *exchange) reject(one *call, who caller, err error) error {
-	var told *cellwire.Error
+	var wireError *cellwire.Error
 	var e *osapi.Error
 	switch {
-	case errors.As(err, &told):
-		e = refusal(told.Status, told.Code, told.Message)
+	case errors.As(err, &wireError):
+		e = refusal(wireError.Status, wireError.Code, wireError.Message)
 	case errors.Is(err, osapi.ErrUnauthenticated):
 		e = osapi.Unauthorized(err)
 	default:

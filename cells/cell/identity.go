@@ -64,7 +64,7 @@ func Tokens(tokens osapi.Authenticator) Auth {
 			}
 			if agent {
 				if err := denied.Check(p.User, time.Time{}); err != nil {
-					return caller{user: p.User}, notLetIn(err)
+					return caller{user: p.User}, hostDenied(err)
 				}
 			}
 			return caller{user: p.User, api: p.HasRole(RoleAPI),
@@ -103,14 +103,14 @@ func MutualTLS(apiNames []string) Auth {
 				who.host = func(name string) bool { return slices.Contains(id.Names, name) }
 			}
 			if err := denied.CheckIdentity(id); err != nil {
-				return who, notLetIn(err)
+				return who, hostDenied(err)
 			}
 			return who, nil
 		}}
 }
 
-// notLetIn is the refusal of a host on the deny list.
-func notLetIn(err error) error { return forbidden("The host is not let in: " + err.Error() + ".") }
+// hostDenied is the refusal of a host on the deny list.
+func hostDenied(err error) error { return forbidden("The host is not let in: " + err.Error() + ".") }
 
 // sentence is an error as one.
 func sentence(err error) string {
@@ -153,7 +153,7 @@ func (c *Cell) authorize(r *http.Request, need permission) (caller, error) {
 	who, err := c.config.Auth.identify(r, c.config.Now(), c.config.Denied.Get())
 	switch {
 	case err != nil:
-	case c.ofAnother(who):
+	case c.ofOtherCell(who):
 		err = forbidden(fmt.Sprintf("The certificate of host %s is for cell %s, and this is cell %s. "+
 			"Set the agent's cell_client.url to cell %[2]s; or, if the host is to be in this cell, invite it again: "+
 			"compute-agent cells manage add-host %[1]s --cell %[3]s --again.", who.enrolled, who.cell, c.config.Name))
@@ -165,14 +165,14 @@ func (c *Cell) authorize(r *http.Request, need permission) (caller, error) {
 	return who, err
 }
 
-// ofAnother reports whether the certificate of a client is that of a host of another cell. Older
+// ofOtherCell reports whether the certificate of a client is that of a host of another cell. Older
 // certificates, which name no cell, are let in and logged: they are renewed within a day, with the
 // cell.
-func (c *Cell) ofAnother(who caller) bool {
+func (c *Cell) ofOtherCell(who caller) bool {
 	if who.enrolled == "" || c.config.Name == "" {
 		return false
 	}
-	if who.cell == "" && c.unbound.Allow(who.enrolled) {
+	if who.cell == "" && c.noCellLimiter.Allow(who.enrolled) {
 		c.config.Logger.Warn().Str("host", who.enrolled).
 			Msg("The certificate of a host names no cell, so that all cells with the same " +
 				"CA let it in. The enrolment service names the cell with the next renewal; " +
@@ -181,8 +181,8 @@ func (c *Cell) ofAnother(who caller) bool {
 	return who.cell != "" && who.cell != c.config.Name
 }
 
-// checkStillAllowed returns an error if the sender of a request may not make it any more.
-func (x *exchange) checkStillAllowed() error {
+// recheckAccess returns an error if the sender of a request may not make it any more.
+func (x *exchange) recheckAccess() error {
 	who, err := x.cell.authorize(x.R, x.call.need)
 	var unauthenticated *osapi.Unauthenticated
 	switch {

@@ -107,42 +107,42 @@ func (x *exchange) limit() error {
 		int(hostBurst), int(hostRate), seconds)}
 }
 
-// troubles are the problems of nodes that were logged, by host.
-type troubles struct {
+// loggedProblems are the problems of nodes that were logged, by host.
+type loggedProblems struct {
 	mu    sync.Mutex
 	hosts map[string]map[cellwire.NodeProblem]bool
 }
 
-// maxTroubles bounds the hosts whose problems are remembered.
-const maxTroubles = 10_000
+// maxProblemHosts bounds the hosts whose problems are remembered.
+const maxProblemHosts = 10_000
 
-// added returns the problems of a host that it did not have before.
-func (t *troubles) added(host string, problems []cellwire.NodeProblem) (fresh []cellwire.NodeProblem) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	was := t.hosts[host]
+// update records the problems of a host, and returns those that it did not have before.
+func (l *loggedProblems) update(host string, problems []cellwire.NodeProblem) (added []cellwire.NodeProblem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.hosts[host]
 	if len(problems) == 0 {
-		delete(t.hosts, host)
+		delete(l.hosts, host)
 		return nil
 	}
-	if t.hosts == nil || len(t.hosts) >= maxTroubles {
-		t.hosts = map[string]map[cellwire.NodeProblem]bool{}
+	if l.hosts == nil || len(l.hosts) >= maxProblemHosts {
+		l.hosts = map[string]map[cellwire.NodeProblem]bool{}
 	}
 	now := map[cellwire.NodeProblem]bool{}
 	for _, p := range problems {
 		if now[p] = true; !was[p] {
-			fresh = append(fresh, p)
+			added = append(added, p)
 		}
 	}
-	t.hosts[host] = now
-	return fresh
+	l.hosts[host] = now
+	return added
 }
 
 // maxLoggedProblems bounds the lines for one report.
 const maxLoggedProblems = 20
 
-// noteProblems counts the nodes of a report that were refused, and logs each problem once.
-func (c *Cell) noteProblems(host string, problems []cellwire.NodeProblem) {
+// recordProblems counts the nodes of a report that were refused, and logs each problem once.
+func (c *Cell) recordProblems(host string, problems []cellwire.NodeProblem) {
 	if o := c.config.Observer; o != nil {
 		for _, p := range problems {
 			if p.Code.Refuses() {
@@ -154,7 +154,7 @@ func (c *Cell) noteProblems(host string, problems []cellwire.NodeProblem) {
 	if len(kept) > celldb.DefaultMaxNodes*4 { // what is invented differs each time
 		kept = kept[:celldb.DefaultMaxNodes*4]
 	}
-	for i, p := range c.troubles.added(host, kept) {
+	for i, p := range c.problems.update(host, kept) {
 		if i == maxLoggedProblems || !c.logLimiter.Allow("node "+host+" "+p.UUID+" "+string(p.Code)+" "+p.Host) {
 			break
 		}

@@ -99,8 +99,9 @@ func TestAHostOfAnotherCell(t *testing.T) {
 	testproc.Equal(t, strings.Count(w.log.String(), unbound), 2, "a day later, logged %d times")
 }
 
-// TestCertificatesAreWhatTheySay: a certificate that says what it is, is that, whatever its names.
-func TestCertificatesAreWhatTheySay(t *testing.T) {
+// TestKindOfACertificateGoesBeforeItsNames: a certificate that says what it is, is that, whatever
+// its names.
+func TestKindOfACertificateGoesBeforeItsNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	list := denied(t, "h9 "+start.Format(time.RFC3339)+" stolen\n")
 	w := begin(t, func(c *cell.Config) {

@@ -132,8 +132,8 @@ func listenPeers(t *testing.T, handler http.Handler, auth cell.Auth) (path strin
 	return path
 }
 
-// TestPeerElsewhere: without a unix socket there is no user to ask for.
-func TestPeerElsewhere(t *testing.T) {
+// TestPeerNeedsAUnixSocket: without a unix socket there is no user to ask for.
+func TestPeerNeedsAUnixSocket(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	auth := testproc.Try(cell.Peer([]string{"0"}, []string{strconv.Itoa(os.Geteuid())}, "h1")).Or(t)
 	for _, address := range []net.Addr{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.TCPAddr{Port: 1}} {

@@ -33,32 +33,32 @@ const (
 // streams pairs the ends of streams. All of it is in memory: what a process does not have, such as
 // the agent of the host, another process of the cell may.
 type streams struct {
-	mu      sync.Mutex
-	offers  map[string]*offer    // by id: those that wait for their host
-	open    map[string]int       // by host, with those that wait
-	total   int                  // of open
-	asked   map[string]time.Time // when hosts last asked for work here; zero: they wait for some now
-	came    chan struct{}        // closed and replaced when a host begins to ask here
-	relays  sync.WaitGroup
-	stop    context.CancelFunc
-	stopped context.Context // ends all relays
+	mu        sync.Mutex
+	offers    map[string]*offer    // by id: those that wait for their host
+	open      map[string]int       // by host, with those that wait
+	total     int                  // of open
+	lastPolls map[string]time.Time // when hosts last asked for work here; zero: they wait for some now
+	polled    chan struct{}        // closed and replaced when a host begins to ask here
+	relays    sync.WaitGroup
+	stop      context.CancelFunc
+	stopped   context.Context // ends all relays
 }
 
 // offer is a stream whose agent's end is not open yet.
 type offer struct {
 	cellwire.StreamOffer
-	host  string
-	given bool // in an answer to the host
-	taken bool // by a request that accepts it
-	other chan *cellwire.Stream
-	// still returns an error when the agent's end is not let in any more; it is set before the end
-	// is in other.
-	still func() error
+	host     string
+	sent     bool // in an answer to the host
+	claimed  bool // by a request that accepts it
+	agentEnd chan *cellwire.Stream
+	// checkAccess returns an error when the agent's end is not let in any more; it is set before
+	// the end is in agentEnd.
+	checkAccess func() error
 }
 
 func newStreams() *streams {
 	s := &streams{offers: map[string]*offer{}, open: map[string]int{},
-		asked: map[string]time.Time{}, came: make(chan struct{})}
+		lastPolls: map[string]time.Time{}, polled: make(chan struct{})}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -67,13 +67,13 @@ func newStreams() *streams {
 func (s *streams) beginPoll(host string, now func() time.Time) (ends func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked[host] = time.Time{}
-	close(s.came)
-	s.came = make(chan struct{})
+	s.lastPolls[host] = time.Time{}
+	close(s.polled)
+	s.polled = make(chan struct{})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.asked[host] = now()
+		s.lastPolls[host] = now()
 	}
 }
 
@@ -82,23 +82,23 @@ func (s *streams) beginPoll(host string, now func() time.Time) (ends func()) {
 func (s *streams) polling(host string, now time.Time) (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last, known := s.asked[host]
-	return known && (last.IsZero() || now.Sub(last).Abs() < pollGap), s.came
+	last, known := s.lastPolls[host]
+	return known && (last.IsZero() || now.Sub(last).Abs() < pollGap), s.polled
 }
 
-// offersTo returns what is offered to a host; fresh says that something was not given to it before.
-// With give it counts as given.
-func (s *streams) offersTo(host string, give bool) (list []cellwire.StreamOffer, fresh bool) {
+// offersTo returns what is offered to a host; added says that something was not sent to it before.
+// With send it counts as sent.
+func (s *streams) offersTo(host string, send bool) (list []cellwire.StreamOffer, added bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.offers {
 		if o.host == host {
-			list, fresh = append(list, o.StreamOffer), fresh || !o.given
-			o.given = o.given || give
+			list, added = append(list, o.StreamOffer), added || !o.sent
+			o.sent = o.sent || send
 		}
 	}
 	slices.SortFunc(list, func(a, b cellwire.StreamOffer) int { return cmp.Compare(a.ID, b.ID) })
-	return list, fresh
+	return list, added
 }
 
 // offer adds a stream to a host. Its receiver calls remove in the end.
@@ -115,7 +115,7 @@ func (s *streams) offer(host string, what cellwire.StreamOffer) (*offer, error) 
 			s.open[host])
 	}
 	what.ID = rand.Text()
-	o := &offer{StreamOffer: what, host: host, other: make(chan *cellwire.Stream, 1)}
+	o := &offer{StreamOffer: what, host: host, agentEnd: make(chan *cellwire.Stream, 1)}
 	s.offers[o.ID] = o
 	s.open[host]++
 	s.total++
@@ -133,7 +133,7 @@ func (s *streams) remove(o *offer) {
 	}
 	s.mu.Unlock()
 	select {
-	case late := <-o.other:
+	case late := <-o.agentEnd:
 		late.Abort(streamGone("The other end of the stream did not wait for this one."))
 	default:
 	}
@@ -144,8 +144,8 @@ func (s *streams) remove(o *offer) {
 func (s *streams) claim(host, id string) (*offer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.offers[id]; o != nil && o.host == host && !o.taken {
-		o.taken = true
+	if o := s.offers[id]; o != nil && o.host == host && !o.claimed {
+		o.claimed = true
 		return o, nil
 	}
 	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
@@ -156,17 +156,17 @@ func (s *streams) claim(host, id string) (*offer, error) {
 func (s *streams) release(o *offer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.taken = false
+	o.claimed = false
 }
 
 // accept hands over the agent's end.
-func (s *streams) accept(o *offer, end *cellwire.Stream, still func() error) {
+func (s *streams) accept(o *offer, end *cellwire.Stream, checkAccess func() error) {
 	s.mu.Lock()
 	waits := s.offers[o.ID] == o
 	if waits {
-		o.still = still
+		o.checkAccess = checkAccess
 		delete(s.offers, o.ID)
-		o.other <- end
+		o.agentEnd <- end
 	}
 	s.mu.Unlock()
 	if !waits {
@@ -321,7 +321,7 @@ func (c *Cell) connect(x *exchange, host string, what cellwire.StreamOffer, rule
 	go func() {
 		defer c.streams.remove(o)
 		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule, c.config.RecheckInterval,
-			x.checkStillAllowed, o.still)
+			x.recheckAccess, o.checkAccess)
 	}()
 	return nil, errAnswered
 }
@@ -335,12 +335,12 @@ func (c *Cell) awaitHost(ctx context.Context, host string) error {
 	late := time.NewTimer(c.config.StreamWait)
 	defer late.Stop()
 	for {
-		is, came := c.streams.polling(host, c.config.Now())
-		if is {
+		polls, polled := c.streams.polling(host, c.config.Now())
+		if polls {
 			return nil
 		}
 		select {
-		case <-came:
+		case <-polled:
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
@@ -357,7 +357,7 @@ func (c *Cell) awaitEnd(ctx context.Context, o *offer) (*cellwire.Stream, error)
 	late := time.NewTimer(acceptTime)
 	defer late.Stop()
 	select {
-	case end := <-o.other:
+	case end := <-o.agentEnd:
 		return end, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -384,7 +384,7 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 		c.streams.release(o)
 		return nil, err
 	}
-	c.streams.accept(o, cellwire.NewStream(conn, from), x.checkStillAllowed)
+	c.streams.accept(o, cellwire.NewStream(conn, from), x.recheckAccess)
 	return nil, errAnswered
 }
 
@@ -392,7 +392,8 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 // happens for too long, an end sends too much, one is not let in any more, or the context ends.
 // Then both are closed.
 func relay(
-	ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, every time.Duration, still ...func() error,
+	ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, every time.Duration,
+	checkAccess ...func() error,
 ) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -425,7 +426,7 @@ func relay(
 				return
 			case <-recheck.C:
 			}
-			for _, check := range still {
+			for _, check := range checkAccess {
 				if err := check(); err != nil {
 					cancel(&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden,
 						Message: "An end of the stream is not let in any more."})
@@ -442,11 +443,11 @@ func relay(
 }
 
 // copyFrames copies from one end to another until the first one has ended.
-func copyFrames(to, from *cellwire.Stream, most int64, lives func()) error {
+func copyFrames(to, from *cellwire.Stream, most int64, onRead func()) error {
 	buffer, sent := make([]byte, 32<<10), int64(0)
 	for {
 		n, err := from.Read(buffer)
-		lives()
+		onRead()
 		if sent += int64(n); most > 0 && sent > most {
 			return &cellwire.Error{
 				Status:  http.StatusRequestEntityTooLarge,

@@ -21,7 +21,7 @@ func (c *Client) Report(ctx context.Context, host string, report cellwire.HostRe
 	if err != nil {
 		return cellwire.HostState{}, err
 	}
-	return fetch(ctx, c, http.MethodPut, path, report, func(s *cellwire.HostState) error { return ofDatabase(s.Epoch) })
+	return fetch(ctx, c, http.MethodPut, path, report, func(s *cellwire.HostState) error { return checkEpoch(s.Epoch) })
 }
 
 // Work waits for desired state of a host that is newer than the revision after of the epoch, at
@@ -36,7 +36,7 @@ func (c *Client) Work(
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(wait, 0)+workSlack)
 	defer cancel()
-	return fetch(ctx, c, http.MethodGet, path, nil, func(w *cellwire.Work) error { return ofDatabase(w.Epoch) })
+	return fetch(ctx, c, http.MethodGet, path, nil, func(w *cellwire.Work) error { return checkEpoch(w.Epoch) })
 }
 
 // NodeReporter asks which other host reports a node that this one reported before.
@@ -69,9 +69,9 @@ func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Re
 		})
 }
 
-// ofDatabase checks that an answer says which database it is from: every cell's does, and hardly
+// checkEpoch checks that an answer says which database it is from: every cell's does, and hardly
 // anything else's.
-func ofDatabase(epoch string) error {
+func checkEpoch(epoch string) error {
 	if epoch == "" {
 		return broken("an answer without an epoch: is it a cell?")
 	}

@@ -17,7 +17,7 @@ import (
 // Cell asks who the cell is.
 func (c *Client) Cell(ctx context.Context) (cellwire.CellInfo, error) {
 	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil,
-		func(info *cellwire.CellInfo) error { return ofDatabase(info.Epoch) })
+		func(info *cellwire.CellInfo) error { return checkEpoch(info.Epoch) })
 }
 
 // initialRows is the initial capacity of a page in rows.
@@ -132,7 +132,7 @@ func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnsw
 		return cellwire.ActionsAnswer{}, err
 	}
 	all, err := fetch(ctx, c, http.MethodGet, path, nil,
-		func(a *answer) error { return a.Actions.checkGiven("actions") })
+		func(a *answer) error { return a.Actions.checkPresent("actions") })
 	return cellwire.ActionsAnswer{Actions: all.Actions.items, Deleted: all.Deleted}, err
 }
 
@@ -146,7 +146,7 @@ func (c *Client) Migrate(
 		return cellwire.Migration{}, err
 	}
 	return fetch(ctx, c, http.MethodPost, path, request,
-		func(m *cellwire.Migration) error { return aboutMigration(*m, request.UUID) })
+		func(m *cellwire.Migration) error { return checkMigration(*m, request.UUID) })
 }
 
 // Step does the part of a compute API in a migration.
@@ -156,10 +156,10 @@ func (c *Client) Step(ctx context.Context, migration string, step cellwire.Migra
 		return cellwire.Migration{}, err
 	}
 	return fetch(ctx, c, http.MethodPost, path, step,
-		func(m *cellwire.Migration) error { return aboutMigration(*m, migration) })
+		func(m *cellwire.Migration) error { return checkMigration(*m, migration) })
 }
 
-func aboutMigration(m cellwire.Migration, uuid string) error {
+func checkMigration(m cellwire.Migration, uuid string) error {
 	if m.UUID != uuid {
 		return broken("an answer about migration %q instead of %q", m.UUID, uuid)
 	}
@@ -190,12 +190,12 @@ func (c *Client) migrations(ctx context.Context, method, path string, body any) 
 		Migrations list[cellwire.Migration] `json:"migrations"`
 	}
 	all, err := fetch(ctx, c, method, path, body,
-		func(a *answer) error { return a.Migrations.checkGiven("migrations") })
+		func(a *answer) error { return a.Migrations.checkPresent("migrations") })
 	return all.Migrations.items, err
 }
 
-// Freed reports to the cell that the allocations of a deleted server are removed.
-func (c *Client) Freed(ctx context.Context, uuid string) error {
+// MarkFreed reports to the cell that the allocations of a deleted server are removed.
+func (c *Client) MarkFreed(ctx context.Context, uuid string) error {
 	return c.postAction(ctx, uuid, "/freed")
 }
 
@@ -207,7 +207,7 @@ func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerS
 	var all []cellwire.ServerState
 	for part := range slices.Chunk(uuids, cellwire.MaxStates) {
 		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", cellwire.StatesRequest{UUIDs: part},
-			func(a *answer) error { return a.States.checkGiven("states") })
+			func(a *answer) error { return a.States.checkPresent("states") })
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +237,7 @@ func (c *Client) serverHosts(ctx context.Context, q cellwire.HostsRequest) (all 
 		Servers list[cellwire.ServerHosts] `json:"servers"`
 	}
 	of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/hosts/query", q,
-		func(a *answer) error { return a.Servers.checkGiven("servers") })
+		func(a *answer) error { return a.Servers.checkPresent("servers") })
 	if !IsNoCall(err) {
 		return of.Servers.items, err
 	}
@@ -292,7 +292,7 @@ func (c *Client) discovery(ctx context.Context, query url.Values) (cellwire.Disc
 		if a.Usage == nil {
 			return broken("an answer without usage")
 		}
-		return errors.Join(a.Services.checkGiven("services"), a.Nodes.checkGiven("nodes"))
+		return errors.Join(a.Services.checkPresent("services"), a.Nodes.checkPresent("nodes"))
 	})
 	if err != nil {
 		return cellwire.Discovery{}, err
@@ -307,7 +307,7 @@ func (c *Client) Services(ctx context.Context) ([]cellwire.Service, error) {
 		Services list[cellwire.Service] `json:"services"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, "/v1/services", nil,
-		func(a *answer) error { return a.Services.checkGiven("services") })
+		func(a *answer) error { return a.Services.checkPresent("services") })
 	return all.Services.items, err
 }
 
@@ -370,7 +370,7 @@ func (c *Client) Nodes(ctx context.Context) (cellwire.NodesAnswer, error) {
 		Forgotten []string                   `json:"forgotten"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, "/v1/compute-nodes", nil,
-		func(a *answer) error { return a.Nodes.checkGiven("compute_nodes") })
+		func(a *answer) error { return a.Nodes.checkPresent("compute_nodes") })
 	return cellwire.NodesAnswer{Nodes: all.Nodes.items, Forgotten: all.Forgotten}, err
 }
 
@@ -390,12 +390,12 @@ func (c *Client) nodes(ctx context.Context, path string) ([]cellwire.ComputeNode
 		Nodes list[cellwire.ComputeNode] `json:"compute_nodes"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, path, nil,
-		func(a *answer) error { return a.Nodes.checkGiven("compute_nodes") })
+		func(a *answer) error { return a.Nodes.checkPresent("compute_nodes") })
 	return all.Nodes.items, err
 }
 
-// Mapped reports to the cell that compute nodes are in the API database.
-func (c *Client) Mapped(ctx context.Context, uuids []string) error {
+// MarkMapped reports to the cell that compute nodes are in the API database.
+func (c *Client) MarkMapped(ctx context.Context, uuids []string) error {
 	return c.call(ctx, http.MethodPost, "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: uuids}, nil, nil)
 }
 

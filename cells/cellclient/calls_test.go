@@ -44,7 +44,7 @@ func TestRequests(t *testing.T) {
 		}, `{"server":` + server + `}`, "POST /v1/servers/" + uuid + `/delete {"kind":"soft"}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server,
 			"POST /v1/servers/" + uuid + "/restore "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "",
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.MarkFreed(ctx, uuid) }, "",
 			"POST /v1/servers/" + uuid + "/freed "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Patch(ctx, uuid,
@@ -92,8 +92,9 @@ func TestRequests(t *testing.T) {
 			`{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.CountedNodes(ctx) },
 			`{"compute_nodes":[]}`, "GET /v1/compute-nodes?servers=true "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "",
-			`POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) {
+			return nil, c.MarkMapped(ctx, []string{"n"})
+		}, "", `POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Report(ctx, "h/1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})
 		}, `{"epoch":"e"}`, `PUT /v1/hosts/h%2F1 {"version":"1","nodes":[]}`},

@@ -65,7 +65,7 @@ type Config struct {
 // Client asks one cell. It is safe for concurrent use.
 type Client struct {
 	places    []*place
-	at        atomic.Int64 // the number of the place that answered last, counted on after the last
+	lastPlace atomic.Int64 // the number of the place that answered last, counted on after the last
 	name      string       // in errors
 	cell      string       // that is meant, escaped
 	authorize func(http.Header) error
@@ -121,7 +121,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, out an
 		ctx, cancel = context.WithTimeout(ctx, maxCall)
 		defer cancel()
 	}
-	return c.somewhere(ctx, func(p *place) error { return c.send(ctx, p, method, path, body, out) })
+	return c.tryPlaces(ctx, func(p *place) error { return c.send(ctx, p, method, path, body, out) })
 }
 
 // send sends the request to one place.
@@ -215,7 +215,7 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	case status >= 400 && status < 500:
 		return readRefusal(resp, data)
 	}
-	if err := elsewhere(resp, data); err != nil {
+	if err := checkService(resp, data); err != nil {
 		return err
 	}
 	switch status := resp.StatusCode; {
@@ -277,7 +277,7 @@ func readRefusal(resp *http.Response, data []byte) error {
 	if resp.TLS == nil && resp.StatusCode == http.StatusBadRequest && string(data) == plainToTLS {
 		return broken("it speaks TLS: use https:// in its URL")
 	}
-	if err := elsewhere(resp, data); err != nil {
+	if err := checkService(resp, data); err != nil {
 		return err
 	}
 	if err := checkJSON(resp); err != nil {
@@ -303,8 +303,9 @@ func readRefusal(resp *http.Response, data []byte) error {
 	return refusal
 }
 
-// elsewhere is the failure that an answer is of a service which is no cell, nil if it may be one.
-func elsewhere(resp *http.Response, data []byte) error {
+// checkService returns the failure that an answer is of a service which is no cell, nil if it may
+// be one.
+func checkService(resp *http.Response, data []byte) error {
 	switch who := textutil.Answering(resp.Header, data); who {
 	case "", "a cell of compute-agent":
 		return nil
@@ -383,19 +384,19 @@ func fetchInto[T any](
 // list is a list that has to be in an answer, be it empty or null: an object without it is
 // something else's answer.
 type list[T any] struct {
-	items []T
-	there bool
+	items   []T
+	present bool
 }
 
 // UnmarshalJSON reads the list.
 func (l *list[T]) UnmarshalJSON(data []byte) error {
-	l.there = true
+	l.present = true
 	return json.Unmarshal(data, &l.items)
 }
 
-// checkGiven checks that the list was in the answer, under that name.
-func (l *list[T]) checkGiven(name string) error {
-	if !l.there {
+// checkPresent checks that the list was in the answer, under that name.
+func (l *list[T]) checkPresent(name string) error {
+	if !l.present {
 		return broken("an answer without %q", name)
 	}
 	return nil

@@ -162,7 +162,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 		requests.Add(1)
 		http.Redirect(w, r, r.URL.Path, http.StatusPermanentRedirect)
 	})
-	if err := client.Freed(t.Context(), uuid); err == nil {
+	if err := client.MarkFreed(t.Context(), uuid); err == nil {
 		t.Fatal("no error")
 	}
 	testproc.Equal(t, requests.Load(), 1, "%d requests")

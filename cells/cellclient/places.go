@@ -54,19 +54,19 @@ func newPlace(text string, c Config) (*place, error) {
 	return p, err
 }
 
-// somewhere sends a request to the place that answered last, and while there is no valid answer to
+// tryPlaces sends a request to the place that answered last, and while there is no valid answer to
 // the others, each once. All requests of the protocol can be repeated. A place that did not answer
 // in time is not asked first by the next call; this one has no time left.
-func (c *Client) somewhere(ctx context.Context, send func(*place) error) error {
+func (c *Client) tryPlaces(ctx context.Context, send func(*place) error) error {
 	n := int64(len(c.places))
-	began := c.at.Load()
+	began := c.lastPlace.Load()
 	failed := &Failure{}
 	for i := began; ; i++ {
 		p := c.places[i%n]
 		err := send(p)
 		var f *Failure
 		if n == 1 || !errors.As(err, &f) || f.Kind == Cancelled {
-			c.at.CompareAndSwap(began, i)
+			c.lastPlace.CompareAndSwap(began, i)
 			return err
 		}
 		here := fmt.Errorf("%s: %w", p.url, f.Err)
@@ -75,7 +75,7 @@ func (c *Client) somewhere(ctx context.Context, send func(*place) error) error {
 		}
 		failed = &Failure{Kind: f.Kind, Sent: f.Sent || failed.Sent, Err: here}
 		if i+1 == began+n || ctx.Err() != nil {
-			c.at.CompareAndSwap(began, i+1)
+			c.lastPlace.CompareAndSwap(began, i+1)
 			return failed
 		}
 	}

@@ -59,7 +59,7 @@ func (c *Client) OpenSource(ctx context.Context, host, uuid string) (*cellwire.S
 // memory of one process.
 func (c *Client) stream(ctx context.Context, path string) (*cellwire.Stream, error) {
 	n := int64(len(c.places))
-	at := c.at.Load()
+	at := c.lastPlace.Load()
 	var failed error
 	for i := at; i < at+n && ctx.Err() == nil; i++ {
 		stream, err := c.streamAt(ctx, c.places[i%n], path)

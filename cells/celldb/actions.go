@@ -71,8 +71,8 @@ func (w *writing) addAction(ctx context.Context, name cellwire.ActionName, s *ce
 	return w.insertAction(ctx, s, a)
 }
 
-// createdAgain writes that another host builds a server, for the request that asked for it.
-func (w *writing) createdAgain(ctx context.Context, s *cellwire.Server, now time.Time) error {
+// addRepeatedCreate writes that another host builds a server, for the request that asked for it.
+func (w *writing) addRepeatedCreate(ctx context.Context, s *cellwire.Server, now time.Time) error {
 	a := cellwire.Action{Name: cellwire.ActionCreate, StartedAt: now}
 	var origin cellwire.Origin
 	err := w.QueryRowContext(ctx,

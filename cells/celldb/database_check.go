@@ -14,24 +14,24 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
-// wholeness is when Check last found the database whole: at a schema_version of SQLite, which grows
-// with each change of the tables by whichever process, or on servers, which have no such number, at
-// a time.
-type wholeness struct {
+// checkedSchema is when Check last found the database whole: at a schema_version of SQLite, which
+// grows with each change of the tables by whichever process, or on servers, which have no such
+// number, at a time.
+type checkedSchema struct {
 	version atomic.Int64
-	at      atomic.Int64 // nanoseconds since began
+	at      atomic.Int64 // nanoseconds since processStart
 }
 
-// wholeFor is for how long on servers the tables are not looked at again. A statement that needs
-// what is missing fails meanwhile.
-const wholeFor = 10 * time.Second
+// recheckInterval is for how long on servers the tables are not checked again. A statement that
+// needs what is missing fails meanwhile.
+const recheckInterval = 10 * time.Second
 
-// began is a time to count from, by the clock that is never set.
-var began = time.Now()
+// processStart is a time to count from, by the clock that is never set.
+var processStart = time.Now()
 
 // Check reports whether the database is whole: it is the one that was opened, and has all tables
 // and columns of the schema. It reads one row, and the schema only after that was changed, by
-// whichever process; on servers every wholeFor.
+// whichever process; on servers every recheckInterval.
 func (d *DB) Check(ctx context.Context) error {
 	const op = "checking"
 	var info Info
@@ -41,22 +41,23 @@ func (d *DB) Check(ctx context.Context) error {
 		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v",
 			append(into, &version)
 	}
-	now := time.Since(began).Nanoseconds() + 1
-	err := d.checks.QueryRowContext(ctx, query).Scan(into...)
-	switch at := d.whole.at.Load(); {
+	now := time.Since(processStart).Nanoseconds() + 1
+	err := d.checkConn.QueryRowContext(ctx, query).Scan(into...)
+	switch at := d.checked.at.Load(); {
 	case err != nil:
 		return d.kit.Explain(ctx, op, err)
 	case info != d.info:
 		return fmt.Errorf("%w: %s %s: it was replaced by another database while the cell ran; restart the cell",
 			ErrUnavailable, op, d.kit.Path())
-	case at != 0 && version == d.whole.version.Load() && (!d.engine.Shared() || now-at < wholeFor.Nanoseconds()):
+	case at != 0 && version == d.checked.version.Load() &&
+		(!d.engine.Shared() || now-at < recheckInterval.Nanoseconds()):
 		return nil
 	}
 	want, err := expected()
 	if err != nil {
 		return err
 	}
-	has, err := d.engine.has(ctx, d.checks)
+	has, err := d.engine.has(ctx, d.checkConn)
 	if err != nil {
 		return d.kit.Explain(ctx, op, err)
 	}
@@ -66,8 +67,8 @@ func (d *DB) Check(ctx context.Context) error {
 				ErrUnavailable, op, d.kit.Path(), c.name, c.table)
 		}
 	}
-	d.whole.version.Store(version)
-	d.whole.at.Store(now)
+	d.checked.version.Store(version)
+	d.checked.at.Store(now)
 	return nil
 }
 

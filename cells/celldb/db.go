@@ -40,14 +40,14 @@ type DB struct {
 	engine *dbEngine
 	// writing is held by who writes: the kit's writer and beating are two connections to the same
 	// file.
-	writing    chan struct{}
-	beating    *sql.DB // one connection for heartbeats, without fsync
-	heartbeats *heartbeats
-	checks     *sql.DB // a connection that waits for no list
-	whole      wholeness
-	info       Info // without the revision
-	maxNodes   int
-	forget     time.Duration
+	writing       chan struct{}
+	heartbeatConn *sql.DB // one connection for heartbeats, without fsync
+	heartbeats    *heartbeats
+	checkConn     *sql.DB // a connection that waits for no list
+	checked       checkedSchema
+	info          Info // without the revision
+	maxNodes      int
+	forget        time.Duration
 }
 
 var _ Store = (*DB)(nil)
@@ -78,13 +78,13 @@ func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1),
+	d := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1),
 		maxNodes: cmp.Or(o.MaxNodes, DefaultMaxNodes), forget: cmp.Or(o.ForgetNodes, defaultForget)}
-	s.heartbeats = newHeartbeats(s.noteHeartbeats)
-	if err := s.open(ctx, name); err != nil {
-		return nil, errors.Join(kit.Explain(ctx, "opening", err), s.Close())
+	d.heartbeats = newHeartbeats(d.saveHeartbeats)
+	if err := d.open(ctx, name); err != nil {
+		return nil, errors.Join(kit.Explain(ctx, "opening", err), d.Close())
 	}
-	return s, nil
+	return d, nil
 }
 
 func (d *DB) open(ctx context.Context, name string) (err error) {
@@ -96,10 +96,10 @@ func (d *DB) open(ctx context.Context, name string) (err error) {
 		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name",
 			ErrName, d.kit.Path(), d.info.Name, name)
 	}
-	if d.beating, err = d.kit.Connect("synchronous(NORMAL)"); err != nil {
+	if d.heartbeatConn, err = d.kit.Connect("synchronous(NORMAL)"); err != nil {
 		return err
 	}
-	d.checks, err = d.kit.Connect("query_only(1)")
+	d.checkConn, err = d.kit.Connect("query_only(1)")
 	return err
 }
 

@@ -21,7 +21,7 @@ func (d *DB) Execute(ctx context.Context, statements ...string) error {
 }
 
 // LookAgain has the next Check look at the tables.
-func (d *DB) LookAgain() { d.whole.at.Store(0) }
+func (d *DB) LookAgain() { d.checked.at.Store(0) }
 
 // Fill writes rows as they are, many at a time.
 func (d *DB) Fill(ctx context.Context, records []*serverstate.Record) error {

@@ -15,7 +15,7 @@ const maxForgotten = 1000
 // ForgottenNodes are those that the cell forgets as soon as the compute API has, by uuid.
 func (d *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
 	list, err := sqldb.All(ctx, d.kit.Reader, sqldb.Value[string],
-		"SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
+		"SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesPerRequest)
 	return list, d.kit.Explain(ctx, "reading forgotten nodes from", err)
 }
 
@@ -36,19 +36,19 @@ const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services 
 // stays until the compute API has forgotten it. n is how many rows were changed: one pass looks at
 // a bounded number.
 func (d *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
-	type node struct {
+	type staleNode struct {
 		uuid, host, name string
 		mapped, present  bool
 		absentAt         int64
 	}
 	now, until := m.Now.UnixMicro(), m.Now.Add(-d.forget).UnixMicro()
-	scan := func(row sqldb.Row) (o node, err error) {
-		err = row.Scan(&o.uuid, &o.host, &o.name, &o.mapped, &o.absentAt, &o.present)
-		return o, err
+	scan := func(row sqldb.Row) (node staleNode, err error) {
+		err = row.Scan(&node.uuid, &node.host, &node.name, &node.mapped, &node.absentAt, &node.present)
+		return node, err
 	}
-	scanClaim := func(row sqldb.Row) (o node, err error) {
-		err = row.Scan(&o.uuid, &o.host)
-		return o, err
+	scanClaim := func(row sqldb.Row) (claim staleNode, err error) {
+		err = row.Scan(&claim.uuid, &claim.host)
+		return claim, err
 	}
 	const op = "forgetting nodes in"
 	absent, err := sqldb.All(ctx, d.kit.Reader, scan, absentNodes, until, maxForgotten)
@@ -61,27 +61,27 @@ func (d *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 	}
 	err = d.write(ctx, op, func(tx *writing) error {
 		n = 0
-		for _, o := range absent {
+		for _, node := range absent {
 			query, args := "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0 AND absent_at = 0",
-				[]any{now, o.uuid}
+				[]any{now, node.uuid}
 			switch {
-			case o.present:
+			case node.present:
 				query, args = "UPDATE compute_nodes SET absent_at = 0, forgotten = 0 WHERE uuid = ? AND present = 1",
-					[]any{o.uuid}
-			case o.absentAt > 0:
+					[]any{node.uuid}
+			case node.absentAt > 0:
 				var used bool
-				if err := tx.QueryRowContext(ctx, d.engine.usedNode(), o.host, o.uuid, o.name, o.host, o.uuid, o.name,
-					o.uuid, o.uuid).Scan(&used); err != nil {
+				if err := tx.QueryRowContext(ctx, d.engine.usedNode(), node.host, node.uuid, node.name,
+					node.host, node.uuid, node.name, node.uuid, node.uuid).Scan(&used); err != nil {
 					return err
 				}
 				if used { // it is looked at again after as long
 					query, args = "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0",
-						[]any{now, o.uuid}
+						[]any{now, node.uuid}
 					break
 				}
 				query, args = "DELETE FROM compute_nodes WHERE uuid = ? AND host = ? AND present = 0 AND absent_at = ?",
-					[]any{o.uuid, o.host, o.absentAt}
-				if o.mapped {
+					[]any{node.uuid, node.host, node.absentAt}
+				if node.mapped {
 					query =
 						"UPDATE compute_nodes SET forgotten = 1 WHERE uuid = ? AND host = ? AND present = 0 AND " +
 							"absent_at = ?"

@@ -14,8 +14,8 @@ import (
 // heartbeats writes down that hosts live: those that come while one write is under way are all in
 // the next one, so that a cell of a thousand hosts needs few.
 type heartbeats struct {
-	// note writes that the hosts live at a time.
-	note    func(ctx context.Context, hosts []string, at int64) error
+	// save writes that the hosts live at a time.
+	save    func(ctx context.Context, hosts []string, at int64) error
 	writing chan struct{} // held by who writes
 
 	mu   sync.Mutex
@@ -30,8 +30,8 @@ type heartbeatBatch struct {
 	err   error
 }
 
-func newHeartbeats(note func(context.Context, []string, int64) error) *heartbeats {
-	return &heartbeats{note: note, writing: make(chan struct{}, 1)}
+func newHeartbeats(save func(context.Context, []string, int64) error) *heartbeats {
+	return &heartbeats{save: save, writing: make(chan struct{}, 1)}
 }
 
 // write writes that the host lives, and returns when that is done.
@@ -56,7 +56,7 @@ func (h *heartbeats) write(ctx context.Context, host string, at int64) error {
 	h.mu.Lock()
 	h.next = nil // it was mine: only who holds writing takes it away, and ends it before giving that back
 	h.mu.Unlock()
-	mine.err = h.note(context.WithoutCancel(ctx), mine.hosts, mine.at) // others wait for it as well
+	mine.err = h.save(context.WithoutCancel(ctx), mine.hosts, mine.at) // others wait for it as well
 	close(mine.done)
 	return mine.err
 }
@@ -71,23 +71,23 @@ func (h *heartbeats) addToBatch(host string, at int64) *heartbeatBatch {
 	return h.next
 }
 
-const noteHeartbeats = "UPDATE services SET last_seen_up = ?, updated_at = ? WHERE host IN "
+const updateHeartbeats = "UPDATE services SET last_seen_up = ?, updated_at = ? WHERE host IN "
 
-// noteHeartbeats writes that hosts live. On a file it does not wait for the disk; on servers it
+// saveHeartbeats writes that hosts live. On a file it does not wait for the disk; on servers it
 // does not wait for other writers: it changes nothing that they read.
-func (d *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error {
+func (d *DB) saveHeartbeats(ctx context.Context, hosts []string, at int64) error {
 	const op = "noting heartbeats in"
 	slices.Sort(hosts) // so that two processes do not wait for each other
 	hosts = slices.Compact(hosts)
 	for part := range slices.Chunk(hosts, sqldb.MaxListed) {
 		parameters, args := sqldb.ListParameters(part)
-		query := noteHeartbeats + parameters
+		query := updateHeartbeats + parameters
 		args = append([]any{at, at}, args...)
 		var err error
 		if d.engine.Shared() {
-			err = d.kit.Repeatable(ctx, d.beating, op, query, args...)
+			err = d.kit.Repeatable(ctx, d.heartbeatConn, op, query, args...)
 		} else {
-			err = d.transaction(ctx, d.beating, op, func(tx *sql.Tx) error {
+			err = d.transaction(ctx, d.heartbeatConn, op, func(tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, query, args...)
 				return err
 			})

@@ -67,9 +67,9 @@ func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Servi
 	if err != nil {
 		return list, err
 	}
-	notes, err := readNotes(ctx, db, m)
+	problems, err := readNodeProblems(ctx, db, m)
 	for i := range list {
-		list[i].Contested = notes.contested(list[i].Host)
+		list[i].Contested = problems.contested(list[i].Host)
 	}
 	if err != nil || !slices.ContainsFunc(list, func(s cellwire.Service) bool { return s.SeveralAgents }) {
 		return list, err

@@ -167,10 +167,10 @@ func unreported(ctx context.Context, db sqldb.Querier, s *cellwire.Server, refus
 		return err
 	}
 	if !present {
-		told := *refused
-		told.Message += " It does not report the node of the server: `compute-agent status` there says why. If none " +
-			"of its guests runs any more, force it down."
-		refused = &told
+		withHint := *refused
+		withHint.Message += " It does not report the node of the server: `compute-agent status` there says why. " +
+			"If none of its guests runs any more, force it down."
+		refused = &withHint
 	}
 	return refused
 }
@@ -246,7 +246,7 @@ func (d *DB) Step(
 		case step.Revert:
 			err = tx.addAction(ctx, cellwire.ActionRevert, &r.Server, m.Now)
 		case step.Destination != nil && one.Type == cellwire.MigrationBuild:
-			err = tx.createdAgain(ctx, &r.Server, m.Now)
+			err = tx.addRepeatedCreate(ctx, &r.Server, m.Now)
 		case step.Abort != "" && one.Status == cellwire.MigrationAccepted: // the server has no fault of it
 			err = tx.failAction(ctx, r.Server.UUID, serverstate.AbortMessage(r.Server.UUID), m.Now)
 		default:

@@ -51,22 +51,22 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]ce
 	if err != nil {
 		return list, err
 	}
-	notes, err := readNotes(ctx, db, m)
+	problems, err := readNodeProblems(ctx, db, m)
 	if err != nil {
 		return list, err
 	}
 	agents, err := severalAgentsOf(ctx, db, m)
 	for i := range list {
-		if note := notes[list[i].UUID]; note != nil {
-			list[i].Claims, list[i].Problem = note.claims, note.problem
+		if p := problems[list[i].UUID]; p != nil {
+			list[i].Claims, list[i].Problem = p.claims, p.problem
 		}
 		list[i].Agents = agents[list[i].Host]
 	}
 	return list, err
 }
 
-// note is what stands against using a node.
-type note struct {
+// nodeProblems are the reasons not to use a node.
+type nodeProblems struct {
 	host          string // that has it
 	named         bool
 	claims        []cellwire.NodeClaim // of hosts whose agents live
@@ -74,12 +74,12 @@ type note struct {
 	severalAgents bool // several agents report as its host; only of one node
 }
 
-// notes are by the uuids of nodes; few have one.
-type notes map[string]*note
+// problemsByNode has the problems of nodes by uuid; few nodes have any.
+type problemsByNode map[string]*nodeProblems
 
 // contested are the nodes of a host that get no new servers.
-func (n notes) contested(host string) (uuids []string) {
-	for uuid, one := range n {
+func (p problemsByNode) contested(host string) (uuids []string) {
+	for uuid, one := range p {
 		if one.host == host && (one.problem != "" || serverstate.Contested(one.named, one.claims)) {
 			uuids = append(uuids, uuid)
 		}
@@ -89,24 +89,24 @@ func (n notes) contested(host string) (uuids []string) {
 }
 
 const (
-	selectNotes = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
+	selectNodeProblems = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
 		", 0 FROM node_claims c JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host" +
 		" UNION ALL SELECT n.uuid, n.host, n.named, p.problem, '', '', 0, NULL, NULL, NULL, NULL, 0 FROM " +
 		"node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
-	notesOfNode = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
+	selectProblemsOfNode = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
 		", COALESCE(o.twice_until, 0) FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN " +
 		"services s ON s.host = c.host LEFT JOIN services o ON o.host = n.host WHERE n.uuid = ?"
 )
 
-func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) (notes, error) {
-	query, args := selectNotes, []any(nil)
+func readNodeProblems(ctx context.Context, db sqldb.Querier, m Moment, node ...string) (problemsByNode, error) {
+	query, args := selectNodeProblems, []any(nil)
 	if len(node) > 0 {
-		query, args = notesOfNode, []any{node[0]}
+		query, args = selectProblemsOfNode, []any{node[0]}
 	}
-	all := notes{}
+	all := problemsByNode{}
 	err := sqldb.Each(ctx, db, query, args, func(row sqldb.Row) error {
 		var (
-			one        note
+			one        nodeProblems
 			uuid       string
 			host, auth sql.NullString
 			named      sql.NullBool
@@ -137,7 +137,7 @@ func checkNodeFree(ctx context.Context, db sqldb.Querier, server *cellwire.Serve
 	if server.NodeUUID == "" || server.Host == "" {
 		return nil
 	}
-	all, err := readNotes(ctx, db, m, server.NodeUUID)
+	all, err := readNodeProblems(ctx, db, m, server.NodeUUID)
 	one := all[server.NodeUUID]
 	switch {
 	case err != nil || one == nil:
@@ -185,8 +185,8 @@ func (d *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.Comput
 	return list, err
 }
 
-// Mapped notes that nodes are in the API database.
-func (d *DB) Mapped(ctx context.Context, uuids []string) error {
+// MarkMapped records that nodes are in the API database.
+func (d *DB) MarkMapped(ctx context.Context, uuids []string) error {
 	return d.write(ctx, "noting mapped nodes in", func(tx *writing) error {
 		return eachPart(ctx, tx, uuids, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN ")
 	})
@@ -275,8 +275,8 @@ func (d *DB) NodeReporter(ctx context.Context, who serverstate.Reporter, node st
 	return host, err
 }
 
-// reported is what a report would change.
-type reported struct {
+// reportChanges is what a report would change.
+type reportChanges struct {
 	service  cellwire.Service
 	found    bool // the host is known
 	changed  bool // the service or its nodes are not as the report has them
@@ -290,7 +290,7 @@ type reported struct {
 // soon as it knows that something changes.
 func (d *DB) readReport(
 	ctx context.Context, db sqldb.Querier, who serverstate.Reporter, r cellwire.HostReport, m Moment, peek bool,
-) (out reported, err error) {
+) (out reportChanges, err error) {
 	stopped := false
 	o := serverstate.NodeOwnership{Own: map[string]serverstate.OwnNode{}, Others: map[string]serverstate.OtherOwner{}}
 	err = sqldb.Each(ctx, db, serviceWithNodes, []any{who.Host}, func(row sqldb.Row) (err error) {
@@ -394,11 +394,11 @@ func readOthers(
 // register writes down a service, new or not, and its nodes.
 func (d *DB) register(
 	ctx context.Context, tx *writing, who serverstate.Reporter, r cellwire.HostReport, m Moment,
-) (reported, error) {
+) (reportChanges, error) {
 	now := m.Now.UnixMicro()
 	revision, err := tx.nextRevision(ctx)
 	if err != nil {
-		return reported{}, err
+		return reportChanges{}, err
 	}
 	known, err := d.readReport(ctx, tx, who, r, m, false)
 	if err != nil {
@@ -516,8 +516,8 @@ func (d *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) 
 }
 
 func checkNodesRequest(r cellwire.NodesRequest) error {
-	if err := errors.Join(serverstate.CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesTold),
-		serverstate.CheckUUIDs(r.Forgotten, maxNodesTold)); err != nil {
+	if err := errors.Join(serverstate.CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesPerRequest),
+		serverstate.CheckUUIDs(r.Forgotten, maxNodesPerRequest)); err != nil {
 		return err
 	}
 	for uuid, text := range r.Problems {
@@ -533,8 +533,8 @@ func checkNodesRequest(r cellwire.NodesRequest) error {
 	return nil
 }
 
-// maxNodesTold bounds the nodes of one request of the compute API.
-const maxNodesTold = 100_000
+// maxNodesPerRequest bounds the nodes of one request of the compute API.
+const maxNodesPerRequest = 100_000
 
 // writeProblems makes the problems of nodes those that are given.
 func writeProblems(ctx context.Context, tx *writing, problems map[string]string) error {

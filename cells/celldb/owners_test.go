@@ -277,7 +277,7 @@ func TestForgottenNodes(t *testing.T) {
 		server := building(9)
 		server.Node, server.NodeUUID = "n3", sid(3)
 		release(t, s, server)
-		testproc.Check(t, s.Mapped(ctx, []string{sid(2), sid(3)}))
+		testproc.Check(t, s.MarkMapped(ctx, []string{sid(2), sid(3)}))
 		m := moment
 		pass := func(d time.Duration) {
 			t.Helper()

@@ -18,8 +18,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// rest is what of a server has no column of its own, because nothing asks for it.
-type rest struct {
+// restColumn is what of a server has no column of its own, because nothing asks for it.
+type restColumn struct {
 	Flavor       cellwire.Flavor     `json:"flavor"`
 	UserData     string              `json:"user_data,omitempty"`
 	TrustedCerts []string            `json:"trusted_image_certificates,omitempty"`
@@ -106,7 +106,7 @@ type recordReader struct {
 	// The rest of the row before: the servers of a page have few flavors, and it is read once for
 	// those that follow each other.
 	before string
-	rest   rest
+	rest   restColumn
 }
 
 // newRecordReader makes a reader; more are for the columns that the query adds.
@@ -137,7 +137,7 @@ func (r *recordReader) read(row sqldb.Row) (*stored, error) {
 	s.Deleted, s.Tags, s.Metadata, s.KeyData = r.gone == goneDeleted, nil, nil, r.keyData.String
 	err := errors.Join(fromText(r.tags, &s.Tags), fromText(r.metadata, &s.Metadata))
 	if err == nil && r.others != r.before {
-		r.before, r.rest = r.others, rest{}
+		r.before, r.rest = r.others, restColumn{}
 		err = fromText(r.others, &r.rest)
 	}
 	if err != nil {
@@ -180,7 +180,7 @@ func recordValues(r *serverstate.Record) ([]any, error) {
 	}
 	var texts [3]string
 	for i, v := range []any{
-		s.Tags, s.Metadata, rest{s.Flavor, s.UserData, s.TrustedCerts, s.Fault, r.Former, s.Retries},
+		s.Tags, s.Metadata, restColumn{s.Flavor, s.UserData, s.TrustedCerts, s.Fault, r.Former, s.Retries},
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {

@@ -43,7 +43,7 @@ func (d *DB) RenameHost(
 		if before.Host != r.From {
 			return serverstate.Conflict("service %s is that of host %s, not of %s", id, before.Host, r.From)
 		}
-		if err := d.mayRename(ctx, tx, before, r, m); err != nil || r.Check {
+		if err := d.checkRenamable(ctx, tx, before, r, m); err != nil || r.Check {
 			return err
 		}
 		if err := rename(ctx, tx, r, revision); err != nil {
@@ -58,7 +58,7 @@ func (d *DB) RenameHost(
 
 func checkRename(r cellwire.RenameRequest) error {
 	if err := errors.Join(serverstate.CheckHost(r.From), serverstate.CheckHost(r.To),
-		serverstate.CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesTold)); err != nil {
+		serverstate.CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesPerRequest)); err != nil {
 		return err
 	}
 	for _, name := range r.Nodes {
@@ -82,9 +82,9 @@ func (e *dbEngine) tasksOn() string {
 		" AND i.gone + 0 < 2 AND i.task_state <> '' ORDER BY i.uuid"
 }
 
-// mayRename refuses to rename a host whose agent lives, that is in use by something that has begun,
-// or to a name that there is.
-func (d *DB) mayRename(
+// checkRenamable refuses to rename a host whose agent lives, that is in use by something that has
+// begun, or to a name that there is.
+func (d *DB) checkRenamable(
 	ctx context.Context, tx *writing, service cellwire.Service, r cellwire.RenameRequest, m Moment,
 ) error {
 	var stopped, taken bool

@@ -26,7 +26,7 @@ func (d *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []ce
 		hosts := slices.DeleteFunc(slices.Clone(q.On), func(host string) bool {
 			return host == "" || !serverstate.Storable(host)
 		})
-		all, err = oneOn(ctx, db, hosts)
+		all, err = anyServerOn(ctx, db, hosts)
 		return err
 	})
 	return all, err
@@ -60,8 +60,8 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 	return all, nil
 }
 
-// oneOn finds a server that is on one of some hosts, or else one that may come to be there.
-func oneOn(ctx context.Context, db sqldb.Querier, hosts []string) ([]cellwire.ServerHosts, error) {
+// anyServerOn finds a server that is on one of some hosts, or else one that may come to be there.
+func anyServerOn(ctx context.Context, db sqldb.Querier, hosts []string) ([]cellwire.ServerHosts, error) {
 	for part := range slices.Chunk(hosts, sqldb.MaxListed) {
 		parameters, args := sqldb.ListParameters(part)
 		uuids, err := sqldb.All(ctx, db, sqldb.Value[string],

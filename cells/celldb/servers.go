@@ -203,7 +203,7 @@ func (d *DB) changeRead(
 // Info is whose database it is.
 func (d *DB) Info(ctx context.Context) (Info, error) {
 	info := d.info
-	err := d.checks.QueryRowContext(ctx, "SELECT revision, term FROM cell").Scan(&info.Revision, &info.Term)
+	err := d.checkConn.QueryRowContext(ctx, "SELECT revision, term FROM cell").Scan(&info.Revision, &info.Term)
 	return info, d.kit.Explain(ctx, "reading", err)
 }
 
@@ -358,9 +358,9 @@ func (d *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetReque
 	return r.server(m), nil
 }
 
-// Freed notes that allocations are gone. It is nothing that an owner or a host sees, and so not a
-// change of the server.
-func (d *DB) Freed(ctx context.Context, uuid string) error {
+// MarkFreed records that allocations are gone. It is nothing that an owner or a host sees, and so
+// not a change of the server.
+func (d *DB) MarkFreed(ctx context.Context, uuid string) error {
 	return d.write(ctx, "noting removed allocations in", func(tx *writing) error {
 		r, err := record(ctx, tx, uuid)
 		switch {
@@ -369,7 +369,7 @@ func (d *DB) Freed(ctx context.Context, uuid string) error {
 		case r == nil:
 			return serverstate.NotFound("server", uuid)
 		}
-		if changed, err := r.Freed(); err != nil || !changed {
+		if changed, err := r.MarkFreed(); err != nil || !changed {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, "UPDATE instances SET unfreed = 0 WHERE id = ?", r.Server.ID)
@@ -411,7 +411,7 @@ func (d *DB) Unfinished(ctx context.Context, hiddenBefore, softBefore time.Time)
 		if u.Unfreed, err = get(unfinished("deleted_at", notFreed)); err != nil || softBefore.IsZero() {
 			return err
 		}
-		u.CheckReclaim, err = get(d.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
+		u.Reclaimable, err = get(d.engine.softlyDeleted(), softBefore.UnixMicro(), cellwire.TaskDeleting)
 		return err
 	})
 	return u, err

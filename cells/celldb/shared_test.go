@@ -315,7 +315,7 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 				Tags: &cellwire.TagsPatch{Add: []string{word.Draw(rt, "tag")}}}
 			all(op, func(s *celldb.DB) (any, error) { return s.Patch(ctx, sid(n), patch, at) })
 		case "freed":
-			all(op, func(s *celldb.DB) (any, error) { return nil, s.Freed(ctx, sid(n)) })
+			all(op, func(s *celldb.DB) (any, error) { return nil, s.MarkFreed(ctx, sid(n)) })
 		case "report":
 			nodes := rapid.SliceOfNDistinct(
 				rapid.SampledFrom([]cellwire.ReportedNode{{UUID: sid(91), Name: "n1"},
@@ -338,7 +338,9 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 			}
 			all(op, func(s *celldb.DB) (any, error) { return s.Apply(ctx, h, reports, at) })
 		case "mapped":
-			all(op, func(s *celldb.DB) (any, error) { return nil, s.Mapped(ctx, []string{sid(91), sid(93), sid(99)}) })
+			all(op, func(s *celldb.DB) (any, error) {
+				return nil, s.MarkMapped(ctx, []string{sid(91), sid(93), sid(99)})
+			})
 		case "patch", "remove":
 			patch := cellwire.ServicePatch{}
 			if rapid.Bool().Draw(rt, "disable") {

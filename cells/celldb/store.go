@@ -111,8 +111,8 @@ type ServerStore interface {
 	Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error)
 	// Reset sets the state of a server for an administrator.
 	Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error)
-	// Freed records that the compute API has removed the allocations of a deleted server.
-	Freed(ctx context.Context, uuid string) error
+	// MarkFreed records that the compute API has removed the allocations of a deleted server.
+	MarkFreed(ctx context.Context, uuid string) error
 	// Actions returns what clients asked for a server, deleted or not: the last
 	// [cellwire.MaxActions]. The origin of an action is that of the context of the call that asked
 	// ([cellwire.WithOrigin]).
@@ -186,8 +186,8 @@ type NodeStore interface {
 	// CheckAbility refuses (unable) what the host of a server cannot do by its last report, by the
 	// name of the ability, and a server without a host (conflict).
 	CheckAbility(ctx context.Context, of cellwire.Server, ability string) error
-	// Mapped records that nodes are in the API database. Unknown nodes are ignored.
-	Mapped(ctx context.Context, uuids []string) error
+	// MarkMapped records that nodes are in the API database. Unknown nodes are ignored.
+	MarkMapped(ctx context.Context, uuids []string) error
 }
 
 // AgentStore is what the agents of hosts report, and the work that they receive.

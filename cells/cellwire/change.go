@@ -49,8 +49,8 @@ type Unfinished struct {
 	Hidden []UnfinishedServer `json:"hidden,omitempty"`
 	// Unfreed are deleted by the cell, with allocations that the compute API has to remove.
 	Unfreed []UnfinishedServer `json:"unfreed,omitempty"`
-	// CheckReclaim are softly deleted since longer than the time asked for.
-	CheckReclaim []UnfinishedServer `json:"reclaimable,omitempty"`
+	// Reclaimable are softly deleted since longer than the time asked for.
+	Reclaimable []UnfinishedServer `json:"reclaimable,omitempty"`
 }
 
 // UnfinishedServer is one of them.

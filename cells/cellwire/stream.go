@@ -155,7 +155,7 @@ func (s *Stream) aborted(size int) error {
 	if _, err := io.ReadFull(s.from, data); err != nil {
 		return streamLost(err)
 	}
-	var a abortion
+	var a abortMessage
 	if err := json.Unmarshal(data, &a); err != nil || a.Code == "" {
 		return fmt.Errorf("%w: it was aborted without a reason", ErrStreamLost)
 	}
@@ -185,7 +185,9 @@ func (s *Stream) CloseWrite() error { return s.send(frameEnd, nil) }
 // Abort ends both directions with a reason for the other end, and closes the connection. The other
 // end misses the reason if it cannot be reached, or while something is being written.
 func (s *Stream) Abort(why *Error) {
-	data, err := json.Marshal(abortion{Error{Code: why.Code, Message: fmt.Sprintf("%.4000s", why.Message)}, why.Status})
+	data, err := json.Marshal(abortMessage{
+		Error{Code: why.Code, Message: fmt.Sprintf("%.4000s", why.Message)}, why.Status,
+	})
 	if err == nil && s.writing.TryLock() {
 		_ = s.write(frameAbort, data) // it may be gone
 		s.writing.Unlock()
@@ -193,8 +195,8 @@ func (s *Stream) Abort(why *Error) {
 	_ = s.Close() // nothing is left to be sent
 }
 
-// abortion is an Error with its status, which an HTTP response has elsewhere.
-type abortion struct {
+// abortMessage is an Error with its status, which an HTTP response has elsewhere.
+type abortMessage struct {
 	Error
 	Status int `json:"status"`
 }

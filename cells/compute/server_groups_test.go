@@ -111,7 +111,7 @@ func TestServerInAGroup(t *testing.T) {
 		}
 		check("while it is built")
 		testproc.Check(t, c.store.Place(t.Context(), uuid(n), cellUUID(1)))
-		testproc.Check(t, c.store.Built(t.Context(), uuid(n)))
+		testproc.Check(t, c.store.FinishBuild(t.Context(), uuid(n)))
 		c.cell(1).fail = refused
 		check("in a cell that is down")
 	}

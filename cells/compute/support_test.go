@@ -354,7 +354,7 @@ func (c *cloud) has(cell int, s cellwire.Server) cellwire.Server {
 	check(c.store.CreateServers(ctx, []apidb.RequestSpec{{Server: s}}, nil))
 	if cell != nowhere {
 		check(c.store.Place(ctx, s.UUID, cellUUID(cell)))
-		check(c.store.Built(ctx, s.UUID))
+		check(c.store.FinishBuild(ctx, s.UUID))
 		c.cell(cell).servers = append(c.cell(cell).servers, s)
 	}
 	c.clock = clock

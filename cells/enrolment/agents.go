@@ -11,8 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// comparing is the name under which all services of an API database compare the agents of hosts.
-const comparing = "enrolment"
+// comparisonName is the name under which all services of an API database compare the agents of
+// hosts.
+const comparisonName = "enrolment"
 
 // Window is how long after it has renewed or confirmed a certificate an agent still counts as one
 // of two: agents confirm theirs each 24th of its life, and somewhat later.
@@ -23,8 +24,8 @@ func LiveAgents(e apidb.Enrolment, now time.Time) []agentruns.Process {
 	return e.Agents.Live(now, Window(e.ExpiresAt.Sub(e.Issued)))
 }
 
-// errSame says that nothing is to be written.
-var errSame = errors.New("nothing has changed")
+// errUnchanged says that nothing is to be written.
+var errUnchanged = errors.New("nothing has changed")
 
 // compareAgents notes which run of an agent shows the certificate, and has the answer say whether
 // another one does so too. A refused key counts: it is that of the copy, or of the host. It refuses
@@ -39,14 +40,14 @@ func (x *exchange) compareAgents(h holder) {
 	found := false
 	take := func(e *apidb.Enrolment) error {
 		if e.State != apidb.Enrolled || h.id.Issued.Before(e.DeniedBefore) {
-			return errSame
+			return errUnchanged
 		}
 		window := Window(e.ExpiresAt.Sub(e.Issued))
 		was := e.Agents.Live(h.now, window)
-		e.Agents.Add(p.Report(comparing, osapi.ClientAddress(x.R)), h.now, window)
+		e.Agents.Add(p.Report(comparisonName, osapi.ClientAddress(x.R)), h.now, window)
 		found = was == nil && e.Agents.Live(h.now, window) != nil
 		if !e.Agents.Changed {
-			return errSame
+			return errUnchanged
 		}
 		return nil
 	}
@@ -57,7 +58,7 @@ func (x *exchange) compareAgents(h holder) {
 		}
 	}
 	switch {
-	case errors.Is(err, errSame):
+	case errors.Is(err, errUnchanged):
 	case err != nil:
 		x.config.Logger.Warn().Err(err).Str("host", h.id.Name).
 			Msg("Which agent of a host asks was not noted: a second machine with its identity is found later.")
@@ -67,7 +68,7 @@ func (x *exchange) compareAgents(h holder) {
 		return
 	}
 	window := Window(e.ExpiresAt.Sub(e.Issued))
-	x.W.Header().Set(agentruns.HeaderProcess, e.Agents.Answer(comparing, e.Host, h.now, window))
+	x.W.Header().Set(agentruns.HeaderProcess, e.Agents.Answer(comparisonName, e.Host, h.now, window))
 	if found {
 		x.config.Logger.Warn().Str("host", e.Host).
 			Str("agents", agentruns.SeveralAgents(e.Host, e.Agents.Live(h.now, window))).

@@ -274,13 +274,13 @@ func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
 
 // AgentOwner is whom the files of an agent belong to: the owner of its state directory, if there is
 // one, else a user. Processes of other users than root have no choice.
-func AgentOwner(stateDir, otherwise string) (uid, gid int, err error) {
+func AgentOwner(stateDir, fallback string) (uid, gid int, err error) {
 	if os.Geteuid() != 0 {
 		return os.Geteuid(), os.Getegid(), nil
 	}
 	info, err := os.Stat(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return userID(otherwise)
+		return userID(fallback)
 	}
 	if err != nil {
 		return 0, 0, err

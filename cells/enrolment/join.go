@@ -59,7 +59,7 @@ func (x *exchange) joinAnswer(request JoinRequest, address string) (*Answer, err
 	if token.Fingerprint != x.config.Authority.Fingerprint() {
 		return nil, refusal(http.StatusForbidden, CodeTokenUnknown, "The token is for hosts of another CA.")
 	}
-	csr, nodes, err := checked(request.CSR, request.Nodes)
+	csr, nodes, err := parseRequest(request.CSR, request.Nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (x *exchange) joinAnswer(request JoinRequest, address string) (*Answer, err
 		}
 		repeated = e.State == apidb.Enrolled
 		addReported(e, nodes)
-		if refused := notOf(*e, nodes); len(refused) > 0 {
+		if refused := refusedNodes(*e, nodes); len(refused) > 0 {
 			return refusal(http.StatusConflict, CodeNodeTaken, "%s", strings.Join(refused, " "))
 		}
 		e.State, e.KeyDigest, e.NextKeyDigest, e.EnrolledAt, e.EnrolledFrom =
@@ -141,8 +141,8 @@ type certificateRequest struct {
 	digest  string
 }
 
-// checked reads what a host sends.
-func checked(text string, nodes []Node) (csr certificateRequest, out []Node, err error) {
+// parseRequest reads what a host sends.
+func parseRequest(text string, nodes []Node) (csr certificateRequest, out []Node, err error) {
 	if csr.request, err = pki.ParseRequest([]byte(text)); err != nil {
 		reason := strings.TrimPrefix(err.Error(), pki.ErrInvalid.Error()+": ") // which says the same again
 		return csr, nil, badRequest("The request for a certificate cannot be used: %.300s.", reason)
@@ -178,8 +178,8 @@ func keyDigest(key any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// notOf says which nodes are not those of an enrolment.
-func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
+// refusedNodes says which nodes are not those of an enrolment.
+func refusedNodes(e apidb.Enrolment, nodes []Node) (refused []string) {
 	for _, n := range nodes {
 		if !slices.ContainsFunc(e.Nodes, func(has apidb.EnrolledNode) bool { return has.UUID == n.UUID }) {
 			refused = append(refused,
@@ -244,7 +244,7 @@ func (x *exchange) sign(
 func (x *exchange) notBefore(e apidb.Enrolment, now time.Time) (time.Time, error) {
 	list := x.config.Denied.Get()
 	if err := list.Err(); err != nil {
-		return time.Time{}, notJudged(err)
+		return time.Time{}, denyListUnknown(err)
 	}
 	before, allows := e.DeniedBefore, "compute-agent cells manage allow-host "+e.Host
 	if d, denied := list.Denial(e.Host); denied && d.Before.After(before) {

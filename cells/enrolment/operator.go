@@ -15,8 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
-// ErrAgain says that a host has an enrolment already, which inviting it again would end.
-var ErrAgain = errors.New("the host was invited before")
+// ErrAlreadyInvited says that a host has an enrolment already, which inviting it again would end.
+var ErrAlreadyInvited = errors.New("the host was invited before")
 
 // ErrAhead says that a host is refused until a time in the future, which a clock that was ahead has
 // set: it cannot be enrolled before. ErrNotAhead says that it is not.
@@ -37,19 +37,18 @@ type Invitation struct {
 	Now   time.Time
 }
 
-// Invite makes a token for a host. ErrAgain if it is enrolled or evicted, and Again is not set;
-// ErrAhead if it could not join with the token.
-// The nodes that it had stay its own; names of them that are not of the host only stay if the
-// invitation repeats them.
+// Invite makes a token for a host. ErrAlreadyInvited if it is enrolled or evicted, and Again is not
+// set; ErrAhead if it could not join with the token. The nodes that it had stay its own; names of
+// them that are not of the host only stay if the invitation repeats them.
 func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invitation) (apidb.Enrolment, Token, error) {
 	token := NewToken(fingerprint)
 	digest := token.digest()
 	e, err := store.ChangeEnrolment(ctx, i.Host, func(e *apidb.Enrolment) error {
 		if e.Renaming() {
-			return unfinished(e)
+			return renamingError(e)
 		}
 		if (e.State == apidb.Enrolled || e.State == apidb.Evicted) && !i.Again {
-			return fmt.Errorf("%w: %s is %s", ErrAgain, i.Host, e.State)
+			return fmt.Errorf("%w: %s is %s", ErrAlreadyInvited, i.Host, e.State)
 		}
 		if e.State == apidb.Enrolled || e.State == apidb.Evicted {
 			e.Deny(i.Now)
@@ -82,8 +81,8 @@ func EnrolNode(ctx context.Context, store apidb.Store, host string, node Node) (
 	})
 }
 
-// unfinished refuses what would end the rename of a host in the middle.
-func unfinished(e *apidb.Enrolment) error {
+// renamingError is the refusal of what would end the rename of a host in the middle.
+func renamingError(e *apidb.Enrolment) error {
 	return fmt.Errorf("%s; finish that first (cells manage rename-host): %w", e.Reason, apidb.ErrInUse)
 }
 
@@ -108,7 +107,7 @@ func Evict(
 		case e.State == "" && cellUUID == "":
 			return fmt.Errorf("host %s: %w", host, apidb.ErrNotFound)
 		case e.Renaming():
-			return unfinished(e)
+			return renamingError(e)
 		case e.State == apidb.Evicted:
 			if reason != "" {
 				e.Reason = reason

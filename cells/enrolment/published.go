@@ -28,8 +28,8 @@ type publishedList struct {
 	mu    sync.Mutex
 	text  []byte // nil: not read yet
 	at    time.Time
-	// with is the list of the file that text has: a change of the file counts at once.
-	with *pki.DenyList
+	// fileList is the list of the file that text has: a change of the file counts at once.
+	fileList *pki.DenyList
 }
 
 // get is the text.
@@ -44,14 +44,14 @@ func (p *publishedList) get(ctx context.Context) ([]byte, error) {
 		// The read is for all that wait, and not for the first alone.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTime)
 		defer cancel()
-		at, with := p.now(), p.file.Get()
-		list, err := Denied(ctx, p.store, with)
+		at, fileList := p.now(), p.file.Get()
+		list, err := Denied(ctx, p.store, fileList)
 		if err != nil {
 			return nil, err
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.text, p.at, p.with = list.Dated(at.Unix(), at).Published(), at, with
+		p.text, p.at, p.fileList = list.Dated(at.Unix(), at).Published(), at, fileList
 		return p.text, nil
 	})
 	if err != nil {
@@ -62,10 +62,10 @@ func (p *publishedList) get(ctx context.Context) ([]byte, error) {
 
 // recent is the text if it can be used still.
 func (p *publishedList) recent() []byte {
-	with := p.file.Get()
+	fileList := p.file.Get()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.text == nil || p.with != with || p.now().Sub(p.at).Abs() >= publishedFor { // the clock may be set back
+	if p.text == nil || p.fileList != fileList || p.now().Sub(p.at).Abs() >= publishedFor { // the clock may be set back
 		return nil
 	}
 	return p.text

@@ -29,7 +29,7 @@ func (h holder) limiterKey() string { return network(h.address) + " " + h.id.Nam
 func (x *exchange) renew() (any, error) { return x.byHolder((*exchange).renewAnswer) }
 
 // confirm answers POST /v1/confirm.
-func (x *exchange) confirm() (any, error) { return x.byHolder((*exchange).confirmed) }
+func (x *exchange) confirm() (any, error) { return x.byHolder((*exchange).confirmAnswer) }
 
 // byHolder answers a request of a host with a certificate. Refusals are logged, and bounded for
 // each key from each network. Malformed requests do not count, so the holder of a copied
@@ -49,7 +49,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	var out any
 	list := x.config.Denied.Get()
 	if unknown := list.Err(); unknown != nil {
-		return nil, notJudged(unknown)
+		return nil, denyListUnknown(unknown)
 	}
 	if denied := list.CheckIdentity(h.id); denied != nil {
 		err = refusal(http.StatusForbidden, CodeEvicted, "Host %s is refused: %s.", h.id.Name, denied)
@@ -66,8 +66,8 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	return out, err
 }
 
-// notJudged is the answer to hosts while it is not known which are denied.
-func notJudged(err error) error {
+// denyListUnknown is the answer to hosts while it is not known which are denied.
+func denyListUnknown(err error) error {
 	return refusal(http.StatusServiceUnavailable, CodeUnavailable, "No host is let in now: %s.", err)
 }
 
@@ -90,7 +90,7 @@ func (x *exchange) logRefusal(h holder, refused *Refusal) error {
 func (x *exchange) enrolled(h holder) (apidb.Enrolment, error) {
 	e, err := x.config.Store.Enrolment(x.R.Context(), h.id.Name)
 	if err == nil {
-		err = mayRenew(e, h)
+		err = checkRenewal(e, h)
 	}
 	return e, err
 }
@@ -102,9 +102,10 @@ const conflictKept = time.Hour
 // address replaces it.
 const confirmTime = time.Minute
 
-// mayReplace refuses to replace a key that the host has just received and not confirmed yet, if the
-// renewal comes from another address: one of the two may be a copy, and the first one confirms.
-func mayReplace(e apidb.Enrolment, h holder) error {
+// checkReplacement refuses to replace a key that the host has just received and not confirmed yet,
+// if the renewal comes from another address: one of the two may be a copy, and the first one
+// confirms.
+func checkReplacement(e apidb.Enrolment, h holder) error {
 	if e.NextKeyDigest == "" || h.key == e.NextKeyDigest ||
 		h.address == e.RenewedFrom || h.now.Sub(e.Issued).Abs() >= confirmTime {
 		return nil
@@ -114,8 +115,8 @@ func mayReplace(e apidb.Enrolment, h holder) error {
 		h.id.Name, e.RenewedFrom, e.Issued.UTC().Format(time.RFC3339))
 }
 
-// replaced is the unconfirmed key that a renewal with a new key ends, "" if it ends none.
-func replaced(e apidb.Enrolment, h holder, key string) string {
+// replacedKey is the unconfirmed key that a renewal with a new key ends, "" if it ends none.
+func replacedKey(e apidb.Enrolment, h holder, key string) string {
 	if e.NextKeyDigest == h.key || e.NextKeyDigest == key {
 		return ""
 	}
@@ -144,7 +145,7 @@ func (x *exchange) recordConflict(h holder) {
 	}
 	_, err = x.config.Store.ChangeEnrolment(ctx, h.id.Name, func(e *apidb.Enrolment) error {
 		refused := new(Refusal)
-		if err := mayRenew(*e, h); !errors.As(err, &refused) || refused.Code != CodeKeyUnknown {
+		if err := checkRenewal(*e, h); !errors.As(err, &refused) || refused.Code != CodeKeyUnknown {
 			return errNoConflict
 		}
 		e.Conflict = &apidb.KeyConflict{At: h.now, From: h.address, Key: h.key}
@@ -167,7 +168,7 @@ func (x *exchange) renewAnswer(h holder) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	csr, nodes, err := checked(request.CSR, request.Nodes)
+	csr, nodes, err := parseRequest(request.CSR, request.Nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -183,13 +184,13 @@ func (x *exchange) renewAnswer(h holder) (any, error) {
 	var refused []string
 	var old string
 	e, err := x.config.Store.ChangeEnrolment(x.R.Context(), h.id.Name, func(e *apidb.Enrolment) (err error) {
-		if err := mayRenew(*e, h); err != nil {
+		if err := checkRenewal(*e, h); err != nil {
 			return err
 		}
-		if err := mayReplace(*e, h); err != nil {
+		if err := checkReplacement(*e, h); err != nil {
 			return err
 		}
-		before, old = *e, replaced(*e, h, csr.digest)
+		before, old = *e, replacedKey(*e, h, csr.digest)
 		if old != "" && before.RenewedFrom != h.address {
 			e.Conflict = &apidb.KeyConflict{At: h.now, From: before.RenewedFrom, Key: old}
 		}
@@ -201,7 +202,7 @@ func (x *exchange) renewAnswer(h holder) (any, error) {
 		}
 		e.RenewedFrom = h.address
 		addReported(e, nodes)
-		refused = notOf(*e, nodes)
+		refused = refusedNodes(*e, nodes)
 		certificate, err = x.sign(csr.request, e, cell, h.now)
 		return err
 	})
@@ -225,9 +226,9 @@ func (x *exchange) renewAnswer(h holder) (any, error) {
 	return x.answer(e, certificate, cell, refused), nil
 }
 
-// confirmed is the answer to a host that has the certificate which it shows. Its former key is
+// confirmAnswer is the answer to a host that has the certificate which it shows. Its former key is
 // refused from then on. The same again changes nothing.
-func (x *exchange) confirmed(h holder) (any, error) {
+func (x *exchange) confirmAnswer(h holder) (any, error) {
 	if _, err := decode[ConfirmRequest](x); err != nil {
 		return nil, err
 	}
@@ -238,7 +239,7 @@ func (x *exchange) confirmed(h holder) (any, error) {
 	if h.key != e.KeyDigest {
 		before := e.KeyDigest
 		if _, err := x.config.Store.ChangeEnrolment(x.R.Context(), h.id.Name, func(e *apidb.Enrolment) error {
-			if err := mayRenew(*e, h); err != nil {
+			if err := checkRenewal(*e, h); err != nil {
 				return err
 			}
 			if h.key == e.NextKeyDigest {
@@ -290,8 +291,8 @@ func (x *exchange) client(now time.Time) (digest string, id pki.Identity, err er
 	return digest, id, err
 }
 
-// mayRenew refuses a host that may not renew its certificate with its key.
-func mayRenew(e apidb.Enrolment, h holder) error {
+// checkRenewal refuses a host that may not renew its certificate with its key.
+func checkRenewal(e apidb.Enrolment, h holder) error {
 	host := h.id.Name
 	again := "`compute-agent cells manage add-host " +
 		host + " --again` on the machine of the compute API makes a token for it."

@@ -64,10 +64,10 @@ type Renewer struct {
 	status RenewerStatus
 	read   bool // status is that of the files
 	// Used only by the loop.
-	key     string // of the certificate that failures are about
-	attempt int
-	lacked  bool // a certificate without nodes was to be renewed at once
-	confirm confirmation
+	key              string // of the certificate that failures are about
+	attempt          int
+	renewingForNodes bool // a certificate without nodes was to be renewed at once
+	confirm          confirmation
 }
 
 // confirmation is how the confirming of a certificate goes.
@@ -78,10 +78,11 @@ type confirmation struct {
 }
 
 const (
-	// look is how often the files are looked at: a host may join again, or the site renew them.
-	look = time.Minute
-	// lookForNodes is how often the drivers are asked for the nodes of a host that has none yet.
-	lookForNodes = 5 * time.Second
+	// checkInterval is how often the files are checked: a host may join again, or the site renew
+	// them.
+	checkInterval = time.Minute
+	// nodesInterval is how often the drivers are asked for the nodes of a host that has none yet.
+	nodesInterval = 5 * time.Second
 )
 
 // NewRenewer makes a Renewer. It does nothing yet.
@@ -126,7 +127,7 @@ func (r *Renewer) step(ctx context.Context) time.Duration {
 			return 0
 		}
 		r.mu.Lock()
-		r.confirmed(err)
+		r.recordConfirmation(err)
 		r.mu.Unlock()
 	}
 	if due {
@@ -141,11 +142,11 @@ func (r *Renewer) step(ctx context.Context) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.status.Renews {
-		return look
+		return checkInterval
 	}
-	pause := look
-	if len(r.status.Nodes) == 0 && !r.lacked {
-		pause = lookForNodes
+	pause := checkInterval
+	if len(r.status.Nodes) == 0 && !r.renewingForNodes {
+		pause = nodesInterval
 	}
 	next := r.status.Next
 	if r.confirms() && r.confirm.next.Before(next) {
@@ -173,9 +174,10 @@ func (r *Renewer) refresh() {
 	}
 	if id.Key+id.Expires.String() != r.key { // the first, a renewed one, or one that others wrote
 		first := r.key == ""
-		r.key, r.attempt, r.lacked, r.confirm = id.Key+id.Expires.String(), 0, false, confirmation{next: time.Now()}
+		r.key, r.attempt, r.renewingForNodes = id.Key+id.Expires.String(), 0, false
+		r.confirm = confirmation{next: time.Now()}
 		if first { // agents that start together do not ask together
-			r.confirm.next = r.confirm.next.Add(time.Duration(r.config.Jitter() * float64(look)))
+			r.confirm.next = r.confirm.next.Add(time.Duration(r.config.Jitter() * float64(checkInterval)))
 		}
 		third := id.Expires.Sub(id.Since) / 3
 		since := id.Since
@@ -199,8 +201,8 @@ func (r *Renewer) refresh() {
 		}
 	}
 	// A host that joins before its first start does not know its nodes yet.
-	if len(id.Nodes) == 0 && !r.lacked && r.status.Renews && len(r.config.Nodes()) > 0 {
-		r.lacked, r.status.Next = true, time.Now()
+	if len(id.Nodes) == 0 && !r.renewingForNodes && r.status.Renews && len(r.config.Nodes()) > 0 {
+		r.renewingForNodes, r.status.Next = true, time.Now()
 	}
 }
 
@@ -283,8 +285,8 @@ func (r *Renewer) pause(attempt int) (wait, most time.Duration) {
 	return min(least<<attempt, most), most
 }
 
-// confirmed notes how a confirmation ended, and when the next one is. r.mu is held.
-func (r *Renewer) confirmed(err error) {
+// recordConfirmation notes how a confirmation ended, and when the next one is. r.mu is held.
+func (r *Renewer) recordConfirmation(err error) {
 	now, c := time.Now(), &r.confirm
 	refused := new(Refusal)
 	_, again := r.pause(0) // an hour, of a certificate of a day

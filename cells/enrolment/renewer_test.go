@@ -165,9 +165,9 @@ func TestRenewerRenewsAtAThird(t *testing.T) {
 	})
 }
 
-// TestRenewerOfTheFuture: a certificate that was issued by a clock a year ahead is of no use until
-// then, and is not kept for so long.
-func TestRenewerOfTheFuture(t *testing.T) {
+// TestRenewerReplacesCertificateOfAFastClock: a certificate that was issued by a clock a year ahead
+// is of no use until then, and is not kept for so long.
+func TestRenewerReplacesCertificateOfAFastClock(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRenewal(t)

@@ -569,7 +569,7 @@ func TestEnrolledAgain(t *testing.T) {
 	}
 	_, _, err := enrolment.Invite(t.Context(), w.store,
 		"", enrolment.Invitation{Host: "h1", CellUUID: cell1, Now: w.now()})
-	testproc.ErrorIs(t, err, enrolment.ErrAgain, "without --again: %v")
+	testproc.ErrorIs(t, err, enrolment.ErrAlreadyInvited, "without --again: %v")
 	if _, err := enrolment.Evict(t.Context(), w.store, "none", "", "", w.now()); !errors.Is(err, apidb.ErrNotFound) {
 		t.Errorf("evicting a host that was never invited: %v", err)
 	}

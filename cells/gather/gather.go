@@ -92,7 +92,7 @@ func One[T any](
 // askOne asks a cell that has so much time since start: a goroutine may have to wait for a
 // processor.
 func askOne[T any](
-	ctx context.Context, g *Gatherer, has time.Duration,
+	ctx context.Context, g *Gatherer, timeout time.Duration,
 	start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
 ) Answer[T] {
 	m, up, err := g.memberToAsk(cell)
@@ -106,10 +106,10 @@ func askOne[T any](
 		asking, end := context.WithCancelCause(ctx)
 		defer end(nil)
 		defer context.AfterFunc(up, func() { end(errHangs) })() //nolint:contextcheck // up ends when the cell hangs
-		asking, cancel := context.WithTimeout(asking, has-max(g.options.Now().Sub(start), 0))
+		asking, cancel := context.WithTimeout(asking, timeout-max(g.options.Now().Sub(start), 0))
 		defer cancel()
 		value, err = ask(asking, client)
-		err = ended(ctx, asking, err)
+		err = contextFailure(ctx, asking, err)
 	}
 	// The cell had all of its time only if the caller's did not end first.
 	v := g.recordAnswer(m, start, err, ctx.Err() == nil)
@@ -122,9 +122,9 @@ func askOne[T any](
 	return Answer[T]{Cell: cell, State: v.state, Err: err}
 }
 
-// ended makes the failure that it is of an error that ask gave when its context ended: of the
-// context's own error, and of that of a request which ended because the cell hangs.
-func ended(caller, asking context.Context, err error) error {
+// contextFailure makes the failure that it is of an error that ask gave when its context ended: of
+// the context's own error, and of that of a request which ended because the cell hangs.
+func contextFailure(caller, asking context.Context, err error) error {
 	var failure *cellclient.Failure
 	is := errors.As(err, &failure)
 	cancelled := is && failure.Kind == cellclient.Cancelled || !is &&

@@ -46,9 +46,9 @@ type Gatherer struct {
 	options Options
 	added   chan struct{} // a request was the first to a cell
 	// asked limits how many cells are asked at the same time by requests to several: at most
-	// mostAsked.
-	asked     *semaphore.Weighted
-	mostAsked int64
+	// maxAsked.
+	asked    *semaphore.Weighted
+	maxAsked int64
 
 	mu    sync.Mutex
 	known map[string]*member // by uuid
@@ -56,17 +56,17 @@ type Gatherer struct {
 
 // member is what is known of a cell under one name at one URL.
 type member struct {
-	added  time.Time  // as if it had answered then
-	making sync.Mutex // the client: making it may read files
-	client atomic.Pointer[cellclient.Client]
+	added    time.Time  // as if it had answered then
+	clientMu sync.Mutex // guards making the client, which may read files
+	client   atomic.Pointer[cellclient.Client]
 
 	// The rest is the gatherer's to lock.
-	state  CellState
-	moved  CellState // its state under its former URL, if it was down there
-	pinged bool      // Run pings it
-	broken bool      // it answered a request, but not as a cell does, and no request well since
-	// asking is the context of requests to it, which end with endRequests when it hangs.
-	asking      context.Context
+	state       CellState
+	formerState CellState // its state under its former URL, if it was down there
+	pinged      bool      // Run pings it
+	broken      bool      // it answered a request, but not as a cell does, and no request well since
+	// requests is the context of requests to it, which end with endRequests when it hangs.
+	requests    context.Context
 	endRequests context.CancelFunc
 }
 
@@ -117,7 +117,7 @@ func New(o Options) *Gatherer {
 	}
 	most := int64(askedPerProcessor * runtime.GOMAXPROCS(0))
 	return &Gatherer{options: o, added: make(chan struct{}, 1), asked: semaphore.NewWeighted(most),
-		mostAsked: most, known: map[string]*member{}}
+		maxAsked: most, known: map[string]*member{}}
 }
 
 // States are the cells that were asked, by a request or a ping, by name.
@@ -144,17 +144,17 @@ func (g *Gatherer) memberToAsk(cell apidb.Cell) (*member, context.Context, error
 	defer g.mu.Unlock()
 	m := g.member(cell)
 	if !m.state.CircuitOpen {
-		return m, m.asking, nil
+		return m, m.requests, nil
 	}
 	m.state.NotSent++
-	return m, m.asking, fmt.Errorf("%w, since %s: %s", errCircuitOpen,
+	return m, m.requests, fmt.Errorf("%w, since %s: %s", errCircuitOpen,
 		m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
 }
 
 // clientOf makes the client of a cell, or gives the one there is.
 func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, error) {
-	m.making.Lock()
-	defer m.making.Unlock()
+	m.clientMu.Lock()
+	defer m.clientMu.Unlock()
 	if client := m.client.Load(); client != nil {
 		return client, nil
 	}
@@ -171,20 +171,20 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 // cell. The lock is held.
 func (g *Gatherer) member(cell apidb.Cell) *member {
 	m := g.known[cell.UUID]
-	var moved CellState
+	var formerState CellState
 	if m != nil && (m.state.Cell.URL != cell.URL || m.state.Cell.Name != cell.Name) {
 		m.close()
 		switch {
 		case m.state.State == 0:
-			moved = m.moved
+			formerState = m.formerState
 		case m.state.State != OK:
-			moved = m.state
+			formerState = m.state
 		}
 		m = nil
 	}
 	if m == nil {
-		m = &member{added: g.options.Now(), moved: moved}
-		m.asking, m.endRequests = context.WithCancel(context.Background())
+		m = &member{added: g.options.Now(), formerState: formerState}
+		m.requests, m.endRequests = context.WithCancel(context.Background())
 		g.known[cell.UUID] = m
 		select {
 		case g.added <- struct{}{}:
@@ -247,7 +247,7 @@ func (g *Gatherer) setState(m *member, before CellState, now time.Time, v verdic
 	}
 	m.state.Since = now
 	if before.State == 0 {
-		before = m.moved
+		before = m.formerState
 	}
 	if g.known[m.state.Cell.UUID] == m {
 		g.log(m.state.Cell, before, now, v)

@@ -23,8 +23,8 @@ const listInterval = 10 * time.Second
 func (g *Gatherer) Run(ctx context.Context, list func(context.Context) ([]apidb.Cell, error)) error {
 	var pings sync.WaitGroup
 	defer pings.Wait()
-	look := time.NewTicker(listInterval)
-	defer look.Stop()
+	refresh := time.NewTicker(listInterval)
+	defer refresh.Stop()
 	g.refreshCells(ctx, list)
 	for {
 		for _, m := range g.notPinged() {
@@ -34,7 +34,7 @@ func (g *Gatherer) Run(ctx context.Context, list func(context.Context) ([]apidb.
 		case <-ctx.Done():
 			return nil
 		case <-g.added:
-		case <-look.C:
+		case <-refresh.C:
 			g.refreshCells(ctx, list)
 		}
 	}
@@ -104,11 +104,11 @@ func (g *Gatherer) ping(ctx context.Context, m *member) {
 			return
 		}
 		// A ping has the time that is left of DownTime, and at least what usually is.
-		has := g.options.DownTime
+		timeout := g.options.DownTime
 		if !now.CircuitOpen {
-			has = max(latest(now.LastAnswer, m.added).Add(has).Sub(start), g.leastPingTime())
+			timeout = max(latest(now.LastAnswer, m.added).Add(timeout).Sub(start), g.leastPingTime())
 		}
-		g.notePing(m, start, has, g.pingOnce(ctx, m, now.Cell, has))
+		g.recordPing(m, start, timeout, g.pingOnce(ctx, m, now.Cell, timeout))
 		pause := g.options.PingInterval - rand.N(g.options.PingInterval/4+1)
 		timer.Reset(pause - g.options.Now().Sub(start))
 	}
@@ -133,19 +133,19 @@ func (g *Gatherer) toPing(ctx context.Context, m *member) (CellState, bool) {
 }
 
 // pingOnce asks a cell who it is, which it reads from its database.
-func (g *Gatherer) pingOnce(ctx context.Context, m *member, cell apidb.Cell, has time.Duration) error {
+func (g *Gatherer) pingOnce(ctx context.Context, m *member, cell apidb.Cell, timeout time.Duration) error {
 	client, err := g.clientOf(m, cell)
 	if err != nil {
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, has)
+	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	_, err = client.Cell(asking)
 	return err
 }
 
-// notePing remembers what came of a ping that had so much time.
-func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err error) {
+// recordPing remembers what came of a ping that had so much time.
+func (g *Gatherer) recordPing(m *member, start time.Time, timeout time.Duration, err error) {
 	v := classify(err)
 	if v.ignored {
 		return
@@ -165,7 +165,7 @@ func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err e
 	case TimedOut:
 		// If this process did not run in time, the answer may be there and not be read. If the cell
 		// answered a request meanwhile, it was only the ping that took long.
-		late, idle := now.Sub(start)-has > g.leastPingTime()/4, now.Sub(latest(before.LastAnswer, m.added))
+		late, idle := now.Sub(start)-timeout > g.leastPingTime()/4, now.Sub(latest(before.LastAnswer, m.added))
 		if late || idle < g.options.DownTime || idle < 2*g.options.DownTime &&
 			g.othersAreSlow(m, now) || before.CircuitOpen {
 			return
@@ -217,6 +217,6 @@ func (m *member) openCircuit() {
 func (m *member) closeCircuit() {
 	if m.state.CircuitOpen {
 		m.state.CircuitOpen = false
-		m.asking, m.endRequests = context.WithCancel(context.Background())
+		m.requests, m.endRequests = context.WithCancel(context.Background())
 	}
 }

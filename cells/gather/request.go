@@ -26,11 +26,11 @@ const askedPerProcessor = 64
 
 // Request asks cells at once and gives their answers as they come. It belongs to one goroutine.
 type Request[T any] struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	g      *Gatherer
-	has    time.Duration // a cell for an answer
-	held   int64         // of the gatherer's semaphore
+	ctx     context.Context
+	cancel  context.CancelFunc
+	g       *Gatherer
+	timeout time.Duration // of a cell for an answer
+	held    int64         // of the gatherer's semaphore
 
 	replies chan reply[T] // with capacity for all that are asked
 	asked   int           // that have not answered
@@ -44,12 +44,12 @@ type reply[T any] struct {
 	panics any
 }
 
-type came struct{}
+type arrivalKey struct{}
 
 // WithArrival marks a context as that of what came in now, and is to have its answer after Timeout.
 // What passes until the cells are asked comes off their time.
 func (g *Gatherer) WithArrival(ctx context.Context) context.Context {
-	return context.WithValue(ctx, came{}, g.options.Now())
+	return context.WithValue(ctx, arrivalKey{}, g.options.Now())
 }
 
 // deduction is what comes off the time of the cells: nothing, if it is more than a quarter of it.
@@ -66,7 +66,7 @@ func (g *Gatherer) deduction(since time.Time) time.Duration {
 // semaphore, or waits for a quarter of Timeout. What passed since [Gatherer.WithArrival] comes off
 // the time of the cells, unless it is more than a quarter of it. The caller has to end the request.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
-	since, ok := ctx.Value(came{}).(time.Time)
+	since, ok := ctx.Value(arrivalKey{}).(time.Time)
 	if !ok {
 		since = g.options.Now()
 	}
@@ -74,19 +74,19 @@ func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	if cells > 1 {
 		waiting, cancel := context.WithTimeout(ctx, g.options.Timeout/4)
 		defer cancel()
-		if n := min(int64(cells), g.mostAsked); g.asked.Acquire(waiting, n) == nil {
+		if n := min(int64(cells), g.maxAsked); g.asked.Acquire(waiting, n) == nil {
 			held = n
 		}
 	}
 	r := begin[T](ctx, g, cells)
-	r.held, r.has = held, r.has-g.deduction(since)
+	r.held, r.timeout = held, r.timeout-g.deduction(since)
 	return r
 }
 
 func begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Request[T]{
-		ctx: ctx, cancel: cancel, g: g, has: g.options.Timeout, replies: make(chan reply[T], cells),
+		ctx: ctx, cancel: cancel, g: g, timeout: g.options.Timeout, replies: make(chan reply[T], cells),
 		pause: time.NewTimer(pause), idle: time.NewTimer(idle),
 	}
 }
@@ -104,7 +104,7 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 			}
 			r.replies <- one
 		}()
-		one.answer = askOne(r.ctx, r.g, r.has, start, cell, ask)
+		one.answer = askOne(r.ctx, r.g, r.timeout, start, cell, ask)
 		one.panics = nil
 	}()
 }

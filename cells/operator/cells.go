@@ -180,16 +180,16 @@ func (d *Deployment) AcceptCell(ctx context.Context, which string) (*Acceptance,
 			"than this one; upgrade it. Nothing was accepted", c.Name)
 	}
 	before := found.Before
-	v := &Acceptance{
+	a := &Acceptance{
 		Name: c.Name, UUID: c.UUID, Now: Mark(found.Now),
 		Living: found.Living, Unknown: found.Unknown, Deleted: found.Deleted, Back: found.Back,
 		Accepted: before.Known.Epoch == "" || before.Suspect != nil || !before.Fits(found.Now),
 	}
 	if before.Known.Epoch != "" {
-		v.Before = (*Mark)(&before.Known)
+		a.Before = (*Mark)(&before.Known)
 	}
-	if !v.Accepted {
-		return v, nil
+	if !a.Accepted {
+		return a, nil
 	}
-	return v, d.Store.AcceptCell(ctx, c.UUID, found.Now)
+	return a, d.Store.AcceptCell(ctx, c.UUID, found.Now)
 }

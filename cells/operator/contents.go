@@ -207,9 +207,9 @@ func (c *contents) checkEmpty(host, given, hint string) error {
 	return refused("host %s has %s; nothing was changed. "+hint, host, strings.Join(has, ", and "), n)
 }
 
-// removable refuses to delete the providers of a host that something holds, or that its agent would
-// create again.
-func (c *contents) removable(host string) error {
+// checkRemovable refuses to delete the providers of a host that something holds, or that its agent
+// would create again.
+func (c *contents) checkRemovable(host string) error {
 	reason := ""
 	switch {
 	case c.NoPlacement:

@@ -77,7 +77,7 @@ func (d *Deployment) DeleteHost(ctx context.Context, o DeleteOptions) (*Removal,
 				"--with-servers %d")
 	}
 	if err == nil && o.RemoveProviders {
-		err = on.removable(o.Host)
+		err = on.checkRemovable(o.Host)
 	}
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (d *Deployment) DeleteHost(ctx context.Context, o DeleteOptions) (*Removal,
 		return r, nil
 	}
 	root := on.Providers[len(on.Providers)-1]
-	r.Root, r.InUse = Node{root.UUID, root.Name}, on.removable(o.Host) != nil
+	r.Root, r.InUse = Node{root.UUID, root.Name}, on.checkRemovable(o.Host) != nil
 	if o.RemoveProviders {
 		r.Removed, err = d.removeProviders(ctx, on.Providers)
 	}
@@ -118,7 +118,7 @@ func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Remov
 	case again && errors.Is(err, apidb.ErrNotFound):
 		return &Removal{Host: host, Was: NotMapped}, nil
 	case errors.Is(err, apidb.ErrNotFound):
-		return nil, d.unmapped(ctx, host, "; --remove-providers deletes resource providers that are left of it")
+		return nil, d.unmappedError(ctx, host, "; --remove-providers deletes resource providers that are left of it")
 	case err != nil:
 		return nil, err
 	case renamed:

@@ -118,9 +118,9 @@ func (d *Deployment) findCell(ctx context.Context, which string) (apidb.Cell, er
 	return apidb.Cell{}, fmt.Errorf("there is no cell %q; there are %s", which, strings.Join(names, ", "))
 }
 
-// unmapped is the error of a command about a host that is not mapped, with a name like it, and what
-// to do then.
-func (d *Deployment) unmapped(ctx context.Context, host, hint string) error {
+// unmappedError is the error of a command about a host that is not mapped, with a name like it, and
+// what to do then.
+func (d *Deployment) unmappedError(ctx context.Context, host, hint string) error {
 	hosts, err := HostNames(ctx, d.Store)
 	return errors.Join(fmt.Errorf("host %s is not mapped%s; `compute-agent cells manage list-hosts` lists all%s",
 		host, Suggestion(host, hosts), hint), err)

@@ -146,7 +146,7 @@ func nodesOf(e apidb.Enrolment) []enrolment.Node {
 func enrolmentError(err error) error {
 	taken := new(apidb.NodeTakenError)
 	switch {
-	case errors.Is(err, enrolment.ErrAgain):
+	case errors.Is(err, enrolment.ErrAlreadyInvited):
 		return refused("%w; with --again it gets a new token, and the certificates that it has are refused", err)
 	case errors.Is(err, enrolment.ErrAhead):
 		return refused("%w; it was evicted, or got its last certificate, while a clock was ahead: "+

@@ -88,7 +88,7 @@ func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, 
 	if err != nil {
 		return nil, err
 	}
-	e, v, err := d.evictInDatabase(ctx, o)
+	e, eviction, err := d.evictInDatabase(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -98,35 +98,35 @@ func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, 
 		return nil, err
 	}
 	lines := strings.Split(strings.TrimSpace(string(list.Text())), "\n")
-	v.Evicted, v.Reason, v.DenyList = e.EvictedAt, e.Reason, lines[len(lines)-1]
+	eviction.Evicted, eviction.Reason, eviction.DenyList = e.EvictedAt, e.Reason, lines[len(lines)-1]
 	if url, err := d.Enrolment.Address(); err == nil {
-		v.DenyURL = url
+		eviction.DenyURL = url
 	}
 	type found struct {
 		services []EvictedService
 		servers  []ExposedServer
 	}
 	ask := func(ctx context.Context, c *cellclient.Client) (f found, err error) {
-		if f.services, err = shutOut(ctx, c, v.Host, e.Reason); err == nil {
-			f.servers, err = exposed(ctx, c, v.Host)
+		if f.services, err = disableServices(ctx, c, eviction.Host, e.Reason); err == nil {
+			f.servers, err = exposed(ctx, c, eviction.Host)
 		}
 		return f, err
 	}
 	for _, a := range gather.All(ctx, d.Gatherer, known, ask) {
 		if a.Err != nil {
-			v.Failed = append(v.Failed, fmt.Sprintf("%s: %v", a.Cell.Name, a.Err))
+			eviction.Failed = append(eviction.Failed, fmt.Sprintf("%s: %v", a.Cell.Name, a.Err))
 			continue
 		}
 		for _, s := range a.Value.services {
 			s.Cell = a.Cell.Name
-			v.Services = append(v.Services, s)
+			eviction.Services = append(eviction.Services, s)
 		}
 		for _, s := range a.Value.servers {
 			s.Cell = a.Cell.Name
-			v.Servers = append(v.Servers, s)
+			eviction.Servers = append(eviction.Servers, s)
 		}
 	}
-	return v, nil
+	return eviction, nil
 }
 
 // clockTimeout is how long an eviction waits for the clocks of cells.
@@ -160,7 +160,9 @@ func (d *Deployment) checkClock(ctx context.Context, host string) error {
 
 // evictInDatabase evicts a host in the API database, and returns the beginning of the answer: the
 // name as it is there, and the nodes.
-func (d *Deployment) evictInDatabase(ctx context.Context, o EvictOptions) (e apidb.Enrolment, v *Eviction, err error) {
+func (d *Deployment) evictInDatabase(
+	ctx context.Context, o EvictOptions,
+) (e apidb.Enrolment, eviction *Eviction, err error) {
 	nodes, err := d.Store.Nodes(ctx)
 	if err != nil {
 		return e, nil, err
@@ -169,35 +171,35 @@ func (d *Deployment) evictInDatabase(ctx context.Context, o EvictOptions) (e api
 	if err != nil {
 		return e, nil, err
 	}
-	v = &Eviction{Host: o.Host, Nodes: []Node{}, Services: []EvictedService{}, Servers: []ExposedServer{}}
+	eviction = &Eviction{Host: o.Host, Nodes: []Node{}, Services: []EvictedService{}, Servers: []ExposedServer{}}
 	if known := KnownName(o.Host, hosts); known != "" {
-		v.Host = known
+		eviction.Host = known
 	}
 	cell := ""
 	for _, n := range nodes {
-		if n.Host == v.Host {
+		if n.Host == eviction.Host {
 			cell = n.CellUUID
-			v.Nodes = append(v.Nodes, Node{n.UUID, n.Name})
+			eviction.Nodes = append(eviction.Nodes, Node{n.UUID, n.Name})
 		}
 	}
-	e, err = enrolment.Evict(ctx, d.Store, v.Host, cell, o.Reason, d.now())
+	e, err = enrolment.Evict(ctx, d.Store, eviction.Host, cell, o.Reason, d.now())
 	if errors.Is(err, apidb.ErrNotFound) {
 		err = fmt.Errorf("%w: it was neither invited nor mapped to a cell%s; "+
-			"`compute-agent cells manage list-hosts` lists all", err, Suggestion(v.Host, hosts))
+			"`compute-agent cells manage list-hosts` lists all", err, Suggestion(eviction.Host, hosts))
 	}
 	for _, n := range e.Nodes {
-		if !slices.ContainsFunc(v.Nodes, func(has Node) bool { return has.UUID == n.UUID }) {
-			v.Nodes = append(v.Nodes, Node{n.UUID, n.Name})
+		if !slices.ContainsFunc(eviction.Nodes, func(has Node) bool { return has.UUID == n.UUID }) {
+			eviction.Nodes = append(eviction.Nodes, Node{n.UUID, n.Name})
 		}
 	}
-	return e, v, err
+	return e, eviction, err
 }
 
 // maxServiceReason is how many characters the reason of a disabled service may have, as in Nova.
 const maxServiceReason = 255
 
-// shutOut forces the services of a host in a cell down, and disables them.
-func shutOut(ctx context.Context, c *cellclient.Client, host, reason string) (out []EvictedService, err error) {
+// disableServices forces the services of a host in a cell down, and disables them.
+func disableServices(ctx context.Context, c *cellclient.Client, host, reason string) (out []EvictedService, err error) {
 	all, err := c.Services(ctx)
 	if err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ type KeyConflict struct {
 func Enrolments(all []apidb.Enrolment, known []apidb.Cell, now time.Time) []Host {
 	hosts := make([]Host, 0, len(all))
 	for _, e := range all {
-		v := &Enrolment{
+		enrolled := &Enrolment{
 			State: e.State, Cell: cellmappings.CellName(known, e.CellUUID), Nodes: nodesOf(e),
 			Invited: e.CreatedAt, By: e.CreatedBy, Joined: e.EnrolledAt, From: e.EnrolledFrom,
 			Issued: e.Issued, Expires: e.ExpiresAt, Serial: e.Serial,
@@ -81,9 +81,9 @@ func Enrolments(all []apidb.Enrolment, known []apidb.Cell, now time.Time) []Host
 			Denied: e.DeniedBefore, Evicted: e.EvictedAt, Reason: e.Reason,
 		}
 		if e.State == apidb.Invited {
-			v.Until = e.InvitedUntil
+			enrolled.Until = e.InvitedUntil
 		}
-		hosts = append(hosts, Host{Host: e.Host, Cell: v.Cell, Enrolment: v})
+		hosts = append(hosts, Host{Host: e.Host, Cell: enrolled.Cell, Enrolment: enrolled})
 	}
 	return hosts
 }

@@ -58,7 +58,7 @@ type hostRename struct {
 	cell      apidb.Cell
 	service   string // its uuid in the cell
 	begun     bool
-	keeps     string // the name of a node that keeps it
+	unrenamed string // the name of a node that keeps it
 	renames   []identity.Rename
 	providers *reportclient.Client
 }
@@ -83,7 +83,7 @@ func (d *Deployment) RenameHost(ctx context.Context, from, to, withServers strin
 		if err := r.check(ctx, withServers); err != nil {
 			return nil, err
 		}
-		for _, step := range []func(context.Context) error{r.begin, r.inPlacement, r.inCell} {
+		for _, step := range []func(context.Context) error{r.begin, r.renameProviders, r.renameInCell} {
 			if err := step(ctx); err != nil {
 				return nil, err
 			}
@@ -113,7 +113,7 @@ func (r *hostRename) find(ctx context.Context) (done bool, err error) {
 	}
 	cell, mapped := mappedTo(name, has.hosts)
 	if !mapped {
-		return false, r.unmapped(ctx, r.From, "")
+		return false, r.unmappedError(ctx, r.From, "")
 	}
 	r.CellUUID = cell
 	if at := slices.IndexFunc(has.cells, func(c apidb.Cell) bool { return c.UUID == cell }); at >= 0 {
@@ -131,7 +131,7 @@ func (r *hostRename) find(ctx context.Context) (done bool, err error) {
 		case done && (n.Name == r.To || strings.HasPrefix(n.Name, r.To+".")):
 			r.Nodes[n.UUID] = n.Name
 		default:
-			r.keeps = n.Name
+			r.unrenamed = n.Name
 		}
 	}
 	return done, nil
@@ -183,7 +183,7 @@ func (r *hostRename) check(ctx context.Context, withServers string) error {
 		}
 		r.renames = append(r.renames, renames...)
 	}
-	return r.renameInCell(ctx, true)
+	return r.requestRename(ctx, true)
 }
 
 // findService finds the service of the host in its cell, and refuses a name that a cell knows.
@@ -221,9 +221,9 @@ func (r *hostRename) findService(ctx context.Context) error {
 	return nil
 }
 
-// renameInCell has the cell rename the host, or only say what stands against it.
-func (r *hostRename) renameInCell(ctx context.Context, only bool) error {
-	request := cellwire.RenameRequest{From: r.From, To: r.To, Nodes: r.Nodes, Check: only}
+// requestRename has the cell rename the host, or only say what stands against it.
+func (r *hostRename) requestRename(ctx context.Context, checkOnly bool) error {
+	request := cellwire.RenameRequest{From: r.From, To: r.To, Nodes: r.Nodes, Check: checkOnly}
 	rename := func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
 		return c.RenameHost(ctx, r.service, request)
 	}
@@ -251,9 +251,9 @@ func (r *hostRename) begin(ctx context.Context) error {
 	return nil
 }
 
-// inPlacement renames the resource providers, and has what was stated of the host stated of its new
-// name.
-func (r *hostRename) inPlacement(ctx context.Context) error {
+// renameProviders renames the resource providers, and has what was stated of the host stated of its
+// new name.
+func (r *hostRename) renameProviders(ctx context.Context) error {
 	asked, cancel := context.WithTimeout(ctx, admissionTimeout)
 	defer cancel()
 	client, err := r.admissions()
@@ -274,7 +274,7 @@ func (r *hostRename) inPlacement(ctx context.Context) error {
 	return nil
 }
 
-func (r *hostRename) inCell(ctx context.Context) error { return r.renameInCell(ctx, false) }
+func (r *hostRename) renameInCell(ctx context.Context) error { return r.requestRename(ctx, false) }
 
 // finish ends the rename in the API database, and invites the host if it needs a certificate.
 func (r *hostRename) finish(ctx context.Context) (*Renamed, error) {
@@ -282,12 +282,12 @@ func (r *hostRename) finish(ctx context.Context) (*Renamed, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Renamed{From: r.From, To: r.To, Cell: r.cell.Name, Nodes: []Node{}}
+	renamed := &Renamed{From: r.From, To: r.To, Cell: r.cell.Name, Nodes: []Node{}}
 	for _, uuid := range slices.Sorted(maps.Keys(r.Nodes)) {
-		v.Nodes = append(v.Nodes, Node{uuid, r.Nodes[uuid]})
+		renamed.Nodes = append(renamed.Nodes, Node{uuid, r.Nodes[uuid]})
 	}
 	if len(r.Nodes) == 0 {
-		v.Node = r.keeps
+		renamed.Node = r.unrenamed
 	}
 	on, err := gather.One(ctx, r.Gatherer, r.cell, func(ctx context.Context, c *cellclient.Client) (contents, error) {
 		return serversOn(ctx, c, r.To)
@@ -295,19 +295,19 @@ func (r *hostRename) finish(ctx context.Context) (*Renamed, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Servers = len(on.Servers)
+	renamed.Servers = len(on.Servers)
 	switch {
 	case e.State == apidb.Enrolled && e.KeyDigest != "":
-		v.Joined = true
+		renamed.Joined = true
 	case e.State == apidb.Invited:
 		invited, err := r.invite(ctx, "", enrolment.Invitation{
 			Host: r.To, CellUUID: r.CellUUID, Nodes: nodesOf(e), By: r.By, TTL: time.Hour,
 		})
 		if err != nil {
-			v.Invite = err.Error()
+			renamed.Invite = err.Error()
 			break
 		}
-		v.Token, v.URL, v.Expires = invited.Token, invited.URL, invited.Expires
+		renamed.Token, renamed.URL, renamed.Expires = invited.Token, invited.URL, invited.Expires
 	}
-	return v, nil
+	return renamed, nil
 }

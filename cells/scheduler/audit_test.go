@@ -197,7 +197,7 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 				Flavor: small, CreatedAt: w.clock()}}
 			w.must(w.store.CreateServers(ctx, []apidb.RequestSpec{spec}, nil))
 			w.must(w.store.Place(ctx, spec.UUID, w.sites[1].cell.UUID))
-			w.must(w.store.Built(ctx, spec.UUID))
+			w.must(w.store.FinishBuild(ctx, spec.UUID))
 			return spec.UUID
 		}, cloudaudit.FindingServerLost, false},
 		"a server that the API database does not know": {func(w *world, _ string, on *agent) string {

@@ -44,7 +44,7 @@ func TestAuditWithoutACell(t *testing.T) {
 	far.link.set(refused)
 	expect("connection refused", "cell2")
 	far.link.set(up)
-	testproc.Try(w.store.SawCell(ctx, apidb.CellDatabase{CellUUID: far.cell.UUID},
+	testproc.Try(w.store.RecordMark(ctx, apidb.CellDatabase{CellUUID: far.cell.UUID},
 		apidb.CellMark{Epoch: "another", Revision: 1})).Or(t)
 	expect("another database", "cell2")
 }

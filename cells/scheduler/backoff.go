@@ -12,17 +12,17 @@ import (
 // The times to wait after a failure, doubled each time.
 const (
 	firstDelay = time.Second
-	mostDelay  = 30 * time.Second
+	maxDelay   = 30 * time.Second
 )
 
 // backoff puts off what failed: the builds of servers, or migrations, by uuid, each for itself, and
 // Placement for all of them. It has no clock of its own. Its methods may be called from several
 // goroutines. The zero value delays nothing.
 //
-//	due ── failed ──────────────────▶ put off ───────────┐
+//	due ── failure ─────────────────▶ put off ───────────┐
 //	    ── unanswered, unwritten ───▶ unanswered ────────┤ the wait ends
-//	    ── placementFailed ─────────▶ Placement is out ──┴──────────────▶ due
-//	    ── succeeded ───────────────▶ forgotten
+//	    ── Placement fails ─────────▶ Placement is out ──┴──────────────▶ due
+//	    ── success ─────────────────▶ forgotten
 //
 // Unanswered is a server whose request Placement fails while it answers others: it alone is put
 // off, and counted, because its request may never be answered. If Placement fails the writes for
@@ -31,10 +31,10 @@ type backoff struct {
 	mu        sync.Mutex
 	servers   map[string]*delay
 	placement delay
-	// silent is the last server for which Placement failed a write, and how many it had carried out
-	// then.
-	silent      string
-	silentSince int64
+	// unwritten is the last server for which Placement failed a write, and writesBefore how many it
+	// had carried out then.
+	unwritten    string
+	writesBefore int64
 	// writes says that Placement is waited for because of writes.
 	writes bool
 }
@@ -49,9 +49,9 @@ type delay struct {
 	unwritten *int64
 }
 
-// more doubles the wait, with up to a quarter less by chance, so that not all come back at once.
-func (d *delay) more(now time.Time) time.Duration {
-	d.wait = min(max(2*d.wait, firstDelay), mostDelay)
+// double doubles the wait, with up to a quarter less by chance, so that not all come back at once.
+func (d *delay) double(now time.Time) time.Duration {
+	d.wait = min(max(2*d.wait, firstDelay), maxDelay)
 	wait := d.wait - rand.N(d.wait/4)
 	d.until = now.Add(wait)
 	return wait
@@ -74,11 +74,11 @@ func (b *backoff) due(uuid string, needsPlacement bool, now time.Time) (due bool
 	return !now.Before(own.until), unanswered
 }
 
-// failed puts off a server, and returns for how long.
-func (b *backoff) failed(uuid string, now time.Time) time.Duration {
+// recordFailure puts off a server, and returns for how long.
+func (b *backoff) recordFailure(uuid string, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.of(uuid).more(now)
+	return b.delayOf(uuid).double(now)
 }
 
 // wasQuery reports whether the request for a server that Placement failed last, while it answered
@@ -90,37 +90,37 @@ func (b *backoff) wasQuery(uuid string) bool {
 	return own != nil && own.query
 }
 
-// unanswered puts off a server alone, whose request Placement failed; it counts if that answers
-// others. query says that it was one for candidates. It returns how often it counted, and for how
-// long the server is put off.
-func (b *backoff) unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
+// recordUnanswered puts off a server alone, whose request Placement failed; it counts if that
+// answers others. query says that it was one for candidates. It returns how often it counted, and
+// for how long the server is put off.
+func (b *backoff) recordUnanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	own := b.of(uuid)
+	own := b.delayOf(uuid)
 	own.query = query
 	if counts {
 		own.tries++
 	}
-	return own.tries, own.more(now)
+	return own.tries, own.double(now)
 }
 
-// unwritten notes that Placement, which answers reads and has carried out so many writes, has
+// recordUnwritten notes that Placement, which answers reads and has carried out so many writes, has
 // failed one for a server. others says that it has carried out another one since it failed the last
 // one for this server; all, that it carries out none: it has failed the last one of another server,
 // and carried out none since.
-func (b *backoff) unwritten(uuid string, given int64) (others, all bool) {
+func (b *backoff) recordUnwritten(uuid string, given int64) (others, all bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	own := b.of(uuid)
+	own := b.delayOf(uuid)
 	others = own.unwritten != nil && *own.unwritten != given
-	all = !others && b.silent != "" && b.silentSince == given && (b.silent != uuid || b.writes)
-	b.silent, b.silentSince = uuid, given
+	all = !others && b.unwritten != "" && b.writesBefore == given && (b.unwritten != uuid || b.writes)
+	b.unwritten, b.writesBefore = uuid, given
 	own.unwritten, b.writes = &given, b.writes || all
 	return others, all
 }
 
-// of is the delay of a server. The caller has the mutex.
-func (b *backoff) of(uuid string) *delay {
+// delayOf is the delay of a server. The caller has the mutex.
+func (b *backoff) delayOf(uuid string) *delay {
 	if b.servers == nil {
 		b.servers = map[string]*delay{}
 	}
@@ -130,13 +130,13 @@ func (b *backoff) of(uuid string) *delay {
 	return b.servers[uuid]
 }
 
-// succeeded ends the wait for a server, and for Placement if that was asked; if it carried out no
-// writes, it has to have done one since. back says that it was waited for.
-func (b *backoff) succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
+// recordSuccess ends the wait for a server, and for Placement if that was asked; if it carried out
+// no writes, it has to have done one since. back says that it was waited for.
+func (b *backoff) recordSuccess(uuid string, asksPlacement bool, given int64) (back bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.servers, uuid)
-	if !asksPlacement || b.writes && b.silentSince == given {
+	if !asksPlacement || b.writes && b.writesBefore == given {
 		return false
 	}
 	back = b.placement.wait > 0
@@ -144,19 +144,20 @@ func (b *backoff) succeeded(uuid string, asksPlacement bool, given int64) (back 
 	return back
 }
 
-// placementFailed puts off all that needs Placement; first says that it was not put off before.
-func (b *backoff) placementFailed(now time.Time) (wait time.Duration, first bool) {
+// recordPlacementFailure puts off all that needs Placement; first says that it was not put off
+// before.
+func (b *backoff) recordPlacementFailure(now time.Time) (wait time.Duration, first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	first = b.placement.wait == 0
 	if !now.Before(b.placement.until) { // several workers find out at once
-		b.placement.more(now)
+		b.placement.double(now)
 	}
 	return b.placement.until.Sub(now), first
 }
 
-// keep forgets all servers but these.
-func (b *backoff) keep(there map[string]bool) {
+// retain forgets all servers but these.
+func (b *backoff) retain(there map[string]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.servers, func(uuid string, _ *delay) bool { return !there[uuid] })

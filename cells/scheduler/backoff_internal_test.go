@@ -16,7 +16,7 @@ func TestWaits(t *testing.T) {
 	var d backoff
 	for _, seconds := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 		most := seconds * time.Second
-		wait := d.failed("server", now)
+		wait := d.recordFailure("server", now)
 		if wait > most || wait < most*3/4 {
 			t.Errorf("the wait is %v, want up to a quarter less than %v", wait, most)
 		}
@@ -27,7 +27,7 @@ func TestWaits(t *testing.T) {
 		}
 		now = now.Add(wait)
 	}
-	d.succeeded("server", false, 0)
+	d.recordSuccess("server", false, 0)
 	if due, _ := d.due("server", false, now); !due {
 		t.Error("it is put off after a success")
 	}
@@ -39,10 +39,10 @@ func TestPlacementIsPutOff(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	var d backoff
-	if _, first := d.placementFailed(now); !first {
+	if _, first := d.recordPlacementFailure(now); !first {
 		t.Error("the first failure is not the first")
 	}
-	if _, first := d.placementFailed(now); first {
+	if _, first := d.recordPlacementFailure(now); first {
 		t.Error("the second failure is the first")
 	}
 	for needsPlacement, want := range map[bool]bool{true: false, false: true} {
@@ -50,7 +50,7 @@ func TestPlacementIsPutOff(t *testing.T) {
 			t.Errorf("a server that needs Placement (%t) is due: %t", needsPlacement, due)
 		}
 	}
-	if back := d.succeeded("other", true, 0); !back {
+	if back := d.recordSuccess("other", true, 0); !back {
 		t.Error("a success does not end the wait for Placement")
 	}
 	if due, _ := d.due("server", true, now); !due {

@@ -46,7 +46,7 @@ type build struct {
 	destination placementcalls.Destination
 	group       *group // nil: none
 	hints       hostHints
-	move        *moving // nil: the server is new
+	move        *serverMove // nil: the server is new
 
 	generation      *int64             // of its allocations when they were last read; nil: unknown, or none
 	allocated       bool               // this attempt gave it allocations
@@ -81,18 +81,18 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 }
 
 // newBuild returns an attempt to place a new server or, with move, a migrating one.
-func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *moving) *build {
+func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *serverMove) *build {
 	return &build{s: s, spec: spec, view: v, hosts: h, move: move, refusedBy: map[string]refusal{}}
 }
 
 // run finds a place by all that the request asks for. afterFailedQuery says that
 // Placement has failed its last request, a query for candidates, while it answered others.
 func (b *build) run(ctx context.Context, afterFailedQuery bool) error {
-	if err := b.lookAtHints(ctx); err != nil {
+	if err := b.readHints(ctx); err != nil {
 		return err
 	}
 	if afterFailedQuery && b.spec.Group != "" {
-		if err := b.askBeforeGroup(ctx); err != nil {
+		if err := b.queryBeforeGroup(ctx); err != nil {
 			return err
 		}
 	}
@@ -101,8 +101,8 @@ func (b *build) run(ctx context.Context, afterFailedQuery bool) error {
 		return err
 	}
 	defer leave()
-	if b.move != nil && b.move.chosen != nil {
-		return b.resumeMigration(ctx, *b.move.chosen)
+	if b.move != nil && b.move.claimed != nil {
+		return b.resumeMigration(ctx, *b.move.claimed)
 	}
 	return b.place(ctx)
 }
@@ -168,7 +168,7 @@ func (b *build) stages(ctx context.Context) ([][]resourcerequest.Request, error)
 	}
 	request.Limit = b.s.opts.MaxCandidates
 	b.candidates, b.unmapped, b.numaRequests, b.stage = 0, 0, nil, 0
-	stages := request.Stages(request.HasStages() && b.s.anyCells(ctx))
+	stages := request.Stages(request.HasStages() && b.s.anyNUMACells(ctx))
 	b.firstStage = nil
 	if len(stages) > 0 {
 		b.firstStage = stages[0]
@@ -488,7 +488,7 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	if !inserted {
 		return fmt.Errorf("server %s belongs in cell0, which rejects it: %s", b.spec.UUID, fault.Message)
 	}
-	if err := b.s.next(ctx, "bury"); err != nil {
+	if err := b.s.next(ctx, "cell0"); err != nil {
 		return err
 	}
 	return b.decide(ctx, cell0)
@@ -522,7 +522,7 @@ func (s *Scheduler) finish(
 			return err
 		}
 	}
-	if err := s.opts.Fenced.Built(ctx, uuid); err != nil {
+	if err := s.opts.Fenced.FinishBuild(ctx, uuid); err != nil {
 		return fmt.Errorf("deleting the build request of server %s: %w", uuid, err)
 	}
 	if cell.IsCell0() {

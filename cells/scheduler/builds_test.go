@@ -99,7 +99,7 @@ func TestBuildOnAnotherHost(t *testing.T) {
 // on.
 func TestBuildOnAnotherHostEndsAfterEveryStep(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, step := range []string{"move", "destine", "fail"} {
+	for _, step := range []string{"move", "destination", "fail"} {
 		t.Run(step, func(t *testing.T) {
 			w := begin(t, []int{2}, attempts(3))
 			uuid := w.created()

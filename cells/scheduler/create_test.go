@@ -33,7 +33,7 @@ func TestCreateMany(t *testing.T) {
 		got = append(got, fmt.Sprint(s.Name, s.Hostname,
 			s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata, s.ForcedHost))
 		spec := testproc.Try(w.store.RequestSpec(ctx, s.UUID)).Or(w.t)
-		diff(t, s.Kept(), spec)
+		diff(t, s.Stored(), spec)
 		request := testproc.Try(w.store.BuildRequest(ctx, s.UUID)).Or(w.t)
 		diff(t, apidb.BuildRequest{RequestSpec: s}, request)
 	}

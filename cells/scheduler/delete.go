@@ -77,7 +77,7 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	}
 	// It is deleted from here on, whatever else can be done now, and also if the client does not
 	// wait for it.
-	ctx, cancel := s.afterwards(ctx)
+	ctx, cancel := s.detachedContext(ctx)
 	defer cancel()
 	late := func(err error, what string) {
 		if err != nil {
@@ -90,7 +90,7 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 		return err
 	}
 	if building {
-		late(s.opts.Store.Built(ctx, uuid), "deleting its build request")
+		late(s.opts.Store.FinishBuild(ctx, uuid), "deleting its build request")
 	}
 	if answer.Local {
 		late(s.unallocate(ctx, uuid, cell), "removing its allocations")
@@ -100,10 +100,10 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	return nil
 }
 
-// afterwards is the context of what follows from a cell's yes. It does not end with the request: a
-// deletion that is not noted would keep its project from booting as soon as its cell is down, until
-// that is back.
-func (s *Scheduler) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+// detachedContext is the context of what follows from a cell's yes. It does not end with the
+// request: a deletion that is not noted would keep its project from booting as soon as its cell is
+// down, until that is back.
+func (s *Scheduler) detachedContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace)
 }
 
@@ -116,7 +116,7 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 		return err
 	}
 	_, err := gather.One(ctx, s.opts.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
-		return struct{}{}, c.Freed(ctx, uuid)
+		return struct{}{}, c.MarkFreed(ctx, uuid)
 	})
 	return err
 }
@@ -154,7 +154,7 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	if err != nil {
 		return cellwire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
 	}
-	ctx, cancel := s.afterwards(ctx)
+	ctx, cancel := s.detachedContext(ctx)
 	defer cancel()
 	if err := s.opts.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
 		s.log(ctx).Warn().Err(err).Str("server", uuid).

@@ -100,7 +100,7 @@ func migrated(t *testing.T) (w *world, uuids []string) {
 		w.work()
 		purged := w.created()
 		w.must(w.store.Place(ctx, purged, s.cell.UUID))
-		w.must(w.store.Built(ctx, purged))
+		w.must(w.store.FinishBuild(ctx, purged))
 		uuids = append(uuids, lives, deleted, softly, purged)
 	}
 	uuids = append(uuids, w.created())

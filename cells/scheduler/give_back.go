@@ -21,7 +21,7 @@ import (
 // that the migration sent before then fails when it arrives. It is errClaimed if one has arrived.
 // fenced is false if the server holds nothing, and so has no generation.
 func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced bool, err error) {
-	held, err := s.unclaimed(ctx, m)
+	held, err := s.readUnclaimed(ctx, m)
 	if err != nil {
 		return false, err
 	}
@@ -41,14 +41,14 @@ func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced boo
 	return false, nil
 }
 
-// takeBack releases what a server that stays where it is holds elsewhere: a claim that arrived late
-// for one that had nothing, so that its migration has nothing either.
-func (s *Scheduler) takeBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) error {
+// releaseLateClaim releases what a server that stays where it is holds elsewhere: a claim that
+// arrived late for one that had nothing, so that its migration has nothing either.
+func (s *Scheduler) releaseLateClaim(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) error {
 	hosts, err := v.hosts(ctx)
 	if err != nil {
 		return err
 	}
-	node, holds, err := s.holdsOn(ctx, cell, m.ServerUUID, hosts)
+	node, holds, err := s.allocatedNode(ctx, cell, m.ServerUUID, hosts)
 	if err != nil || !holds || node.UUID == m.SourceNodeUUID { // its host may have another name since
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *Scheduler) giveBack(
 			return true, err
 		}
 		if m.DestNode == "" {
-			if err := s.takeBack(ctx, cell, m, v); err != nil {
+			if err := s.releaseLateClaim(ctx, cell, m, v); err != nil {
 				return true, err
 			}
 			fenced, err := s.fence(ctx, m)

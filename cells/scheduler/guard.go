@@ -26,7 +26,7 @@ func (s *Scheduler) recordDatabase(
 	if seen.Epoch == "" || seen.Revision < 1 {
 		return before.Suspect == nil, nil
 	}
-	now, err := s.opts.Store.SawCell(ctx, before, seen)
+	now, err := s.opts.Store.RecordMark(ctx, before, seen)
 	if err != nil {
 		return false, fmt.Errorf("recording the database of cell %s: %w", cell.Name, err)
 	}
@@ -51,7 +51,7 @@ func (s *Scheduler) checkDatabase(ctx context.Context, cell apidb.Cell) (bool, e
 // logSuspect logs when a database becomes suspect, and when it is no more, once.
 func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen apidb.CellMark) {
 	s.mu.Lock()
-	told, was := s.suspects[cell.UUID]
+	logged, was := s.suspects[cell.UUID]
 	if now.Suspect == nil {
 		delete(s.suspects, cell.UUID)
 	} else {
@@ -62,7 +62,7 @@ func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen api
 	case now.Suspect == nil && was:
 		s.opts.Logger.Info().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Msg("The database of a cell is the right one again, or was accepted. Reconciliation of the cell resumes.")
-	case now.Suspect != nil && (!was || !told.Equal(now.Since)):
+	case now.Suspect != nil && (!was || !logged.Equal(now.Since)):
 		s.opts.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Str("known_epoch", now.Known.Epoch).Int64("known_revision", now.Known.Revision).Time("since", now.Since).
 			Msg(cellmappings.SuspectCause(now) +

@@ -18,8 +18,8 @@ import (
 // hostHints are where the servers of the hints are.
 type hostHints struct{ same, different places }
 
-// lookAtHints looks where the servers of the hints are.
-func (b *build) lookAtHints(ctx context.Context) (err error) {
+// readHints looks where the servers of the hints are.
+func (b *build) readHints(ctx context.Context) (err error) {
 	for _, hint := range []struct {
 		uuids []string
 		at    *places
@@ -66,9 +66,9 @@ func (b *build) nodes() []string {
 // hintRefusal is why the hints do not let a host have the server.
 func (b *build) hintRefusal(host string) refusal {
 	switch {
-	case len(b.spec.SameHost) > 0 && b.hints.same.sure[host] == 0:
+	case len(b.spec.SameHost) > 0 && b.hints.same.certain[host] == 0:
 		return notSameHost
-	case b.hints.different.on[host] > 0:
+	case b.hints.different.perHost[host] > 0:
 		return notDifferentHost
 	}
 	return takes
@@ -79,9 +79,9 @@ func (b *build) whyHints() (text string) {
 	refused := b.refused()
 	switch {
 	case len(b.spec.SameHost) == 0:
-	case len(b.hints.same.on) == 0 && b.hints.same.unknown:
+	case len(b.hints.same.perHost) == 0 && b.hints.same.unknown:
 		text = " The servers of the hint same_host are in a cell that cannot be used now."
-	case len(b.hints.same.on) == 0:
+	case len(b.hints.same.perHost) == 0:
 		text = " The servers of the hint same_host are on no host."
 	case b.hints.same.allMigrate():
 		text = " The servers of the hint same_host move to another host, or can still go back."

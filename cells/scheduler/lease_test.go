@@ -66,7 +66,7 @@ func (p *peer) await(t *testing.T) {
 func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.AboutServers(t)
-	for _, step := range []string{"claim", "allocate", "insert", "place", "release", "bury"} {
+	for _, step := range []string{"claim", "allocate", "insert", "place", "release", "cell0"} {
 		t.Run(step, func(t *testing.T) {
 			database := apiTemplate.Fresh(t)
 			w := newWorldAt(t, databases(t), database, nil, []int{2}, nil)
@@ -74,7 +74,7 @@ func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
 			stopped := w.join(t, database, time.Hour)
 			stopped.await(t)
 			uuid := w.created(func(r *scheduler.CreateRequest) {
-				if step == "bury" {
+				if step == "cell0" {
 					r.Flavor.VCPUs = 4096 // no host has so many
 				}
 			})
@@ -118,7 +118,7 @@ func TestStoppedSchedulerDoesNoHarm(t *testing.T) {
 			w.work()
 			w.scheduler = next.Scheduler
 			row := w.row(uuid)
-			if step == "bury" {
+			if step == "cell0" {
 				if row.VMState != cellwire.VMError || row.Host != "" {
 					t.Errorf("the server is %+v", row)
 				}

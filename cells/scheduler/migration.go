@@ -72,7 +72,7 @@ var ErrNotResized = errors.New("the server has no migration that is finished")
 //
 // Errors: [ErrNotResized]; [gather.ErrDown] and the cell's refusals pass through. Cost: two
 // requests to the cell.
-func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) error {
+func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, confirm bool) error {
 	cell, err := s.cell(ctx, m.CellUUID)
 	if err != nil {
 		return err
@@ -84,8 +84,8 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 		}
 		for _, one := range slices.Backward(all) { // an older one may still wait for its source
 			if one.Status == cellwire.MigrationFinished ||
-				!stays && one.Type == cellwire.MigrationCold && one.Status == cellwire.MigrationConfirm {
-				_, err = c.Step(ctx, one.UUID, cellwire.MigrationStep{Confirm: stays, Revert: !stays})
+				!confirm && one.Type == cellwire.MigrationCold && one.Status == cellwire.MigrationConfirm {
+				_, err = c.Step(ctx, one.UUID, cellwire.MigrationStep{Confirm: confirm, Revert: !confirm})
 				return struct{}{}, err
 			}
 		}
@@ -174,7 +174,7 @@ func (s *Scheduler) dispatchMigrations(ctx context.Context, w *workers) error {
 	})
 	s.dispatchUnanswered(w, &s.migrationDelay, unanswered)
 	if all {
-		s.migrationDelay.keep(there)
+		s.migrationDelay.retain(there)
 	}
 	return errors.Join(errs...)
 }
@@ -239,22 +239,22 @@ func (s *Scheduler) failUnansweredMigration(
 		return s.failMigration(ctx, cell, m, fault)
 	}
 	if err == nil {
-		s.migrationDelay.succeeded(m.UUID, false, 0) // giving back is another matter
+		s.migrationDelay.recordSuccess(m.UUID, false, 0) // giving back is another matter
 		wake(s.kickMoves)
 	}
 	return err
 }
 
-// moving is what a build needs in addition when it places a server that moves.
-type moving struct {
+// serverMove is what a build needs in addition when it places a server that moves.
+type serverMove struct {
 	cellwire.Migration
 	cell apidb.Cell
-	// without are hosts that the server is on, or has to leave yet.
-	without map[string]bool
-	// able are the nodes of the cell whose drivers can take it.
-	able map[string]bool
-	// chosen is the node on which the server has its allocations, by an attempt before; nil: none.
-	chosen *apidb.Node
+	// excluded are hosts that the server is on, or has to leave yet.
+	excluded map[string]bool
+	// canMove are the nodes of the cell whose drivers can take it.
+	canMove map[string]bool
+	// claimed is the node on which the server has its allocations, by an attempt before; nil: none.
+	claimed *apidb.Node
 }
 
 // runMigration does what there is to be done about a migration, and says whether Placement was
@@ -276,7 +276,7 @@ func (s *Scheduler) runMigration(
 	if err != nil {
 		return true, err
 	}
-	node, chosen, err := s.chosen(ctx, cell, m, hosts)
+	node, claimed, err := s.claimedNode(ctx, cell, m, hosts)
 	if err != nil {
 		return true, err
 	}
@@ -286,12 +286,12 @@ func (s *Scheduler) runMigration(
 	}
 	spec.Server = server
 	spec.ForcedHost, spec.ForcedNode = m.DestHost, ""
-	of := &moving{Migration: m, cell: cell, without: map[string]bool{}, able: map[string]bool{}}
-	if chosen {
-		of.chosen = &node
+	move := &serverMove{Migration: m, cell: cell, excluded: map[string]bool{}, canMove: map[string]bool{}}
+	if claimed {
+		move.claimed = &node
 	}
 	for _, other := range others {
-		of.without[other.SourceHost] = true
+		move.excluded[other.SourceHost] = true
 	}
 	var tried []cellwire.Migration
 	nodes, err := gather.One(ctx, s.opts.Gatherer, cell,
@@ -308,12 +308,12 @@ func (s *Scheduler) runMigration(
 		return true, fmt.Errorf("asking cell %s for its nodes: %w", cell.Name, err)
 	}
 	for _, attempt := range tried {
-		of.without[attempt.SourceHost] = true
+		move.excluded[attempt.SourceHost] = true
 	}
 	for _, n := range nodes {
-		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
+		move.canMove[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
 	}
-	return true, s.newBuild(spec, v, hosts, of).run(ctx, afterFailedQuery)
+	return true, s.newBuild(spec, v, hosts, move).run(ctx, afterFailedQuery)
 }
 
 // readMigration reads a migration again, with its server and all open migrations of that. One that
@@ -337,24 +337,24 @@ func (s *Scheduler) readMigration(
 	return now, server, all, nil
 }
 
-// chosen is the node on which an attempt before has given the server its allocations: only then has
-// the migration any.
-func (s *Scheduler) chosen(
+// claimedNode is the node on which an attempt before has given the server its allocations: only
+// then has the migration any.
+func (s *Scheduler) claimedNode(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, h *hosts,
-) (node apidb.Node, chosen bool, err error) {
+) (node apidb.Node, claimed bool, err error) {
 	source, err := s.opts.Placement.Allocations(ctx, m.UUID)
 	if err != nil || len(source.Allocations) == 0 && m.Type != cellwire.MigrationBuild {
 		return node, false, err
 	}
-	node, chosen, err = s.holdsOn(ctx, cell, m.ServerUUID, h)
-	if chosen || err != nil {
-		return node, chosen, err
+	node, claimed, err = s.allocatedNode(ctx, cell, m.ServerUUID, h)
+	if claimed || err != nil {
+		return node, claimed, err
 	}
 	return node, false, s.swapBack(ctx, m) // on a node that is gone
 }
 
-// holdsOn is the node of a cell on which a server has its allocations, if there is one.
-func (s *Scheduler) holdsOn(
+// allocatedNode is the node of a cell on which a server has its allocations, if there is one.
+func (s *Scheduler) allocatedNode(
 	ctx context.Context, cell apidb.Cell, server string, h *hosts,
 ) (node apidb.Node, holds bool, err error) {
 	held, err := s.opts.Placement.Allocations(ctx, server)
@@ -381,8 +381,8 @@ func (s *Scheduler) holdsOn(
 func (b *build) resumeMigration(ctx context.Context, node apidb.Node) error {
 	m := b.move
 	service := b.hosts.services[hostKey{m.cell.UUID, node.Host}]
-	personal := b.spec.UserData == "" || b.hosts.personal(node.Host, service.Auth)
-	if personal && b.group.takes(node.Host) && b.hintRefusal(node.Host) == takes {
+	takesUserData := b.spec.UserData == "" || b.hosts.takesUserData(node.Host, service.Auth)
+	if takesUserData && b.group.takes(node.Host) && b.hintRefusal(node.Host) == takes {
 		return b.s.setDestination(ctx, m.cell, m.Migration, node, b.hosts)
 	}
 	if err := b.s.swapBack(ctx, m.Migration); err != nil {
@@ -409,7 +409,7 @@ func (s *Scheduler) setDestination(
 	s.log(ctx).Info().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).
 		Str("from", m.SourceHost).Str("to", node.Host).
 		Msg("Chose the destination of a server that moves.")
-	return s.step("destine")
+	return s.step("destination")
 }
 
 // sendStep sends a step of a migration to its cell. Errors of the cell are wrapped.
@@ -442,9 +442,9 @@ func (b *build) tryMigration(ctx context.Context, t target) (placed bool, err er
 // errClaimed says that an attempt before, whose outcome was unknown, has succeeded since.
 var errClaimed = errors.New("the migration has its allocations already")
 
-// unclaimed reads what the server of a migration holds, before a write of that. It is errClaimed if
-// the migration holds something.
-func (s *Scheduler) unclaimed(
+// readUnclaimed reads what the server of a migration holds, before a write of that. It is
+// errClaimed if the migration holds something.
+func (s *Scheduler) readUnclaimed(
 	ctx context.Context, m cellwire.Migration,
 ) (held placementclient.ConsumerAllocations, err error) {
 	if held, err = s.opts.Placement.Allocations(ctx, m.ServerUUID); err != nil {
@@ -465,7 +465,7 @@ func (s *Scheduler) unclaimed(
 func (b *build) claimMigration(ctx context.Context, t target) (bool, error) {
 	p, m := b.s.opts.Placement, b.move.Migration
 	for range allocateTries {
-		held, err := b.s.unclaimed(ctx, m)
+		held, err := b.s.readUnclaimed(ctx, m)
 		if err != nil {
 			return false, err
 		}
@@ -542,9 +542,9 @@ func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
 	if err != nil {
 		return fmt.Errorf("asking cell %s for migrations to confirm: %w", cell.Name, err)
 	}
-	todo := make([]one, 0, len(old))
+	todo := make([]serverTask, 0, len(old))
 	for _, m := range old {
-		todo = append(todo, one{m.ServerUUID, func() error {
+		todo = append(todo, serverTask{m.ServerUUID, func() error {
 			err := s.sendStep(ctx, cell, m, cellwire.MigrationStep{Confirm: true})
 			if cellclient.IsConflict(err) || cellclient.IsNotFound(err) { // it is reverted, or deleted
 				return nil

@@ -26,11 +26,11 @@ import (
 var errEnd = errors.New("the process ends here")
 
 // steps are all places at which a process may end.
-var steps = []string{"claim", "allocate", "insert", "place", "release", "built", "bury",
+var steps = []string{"claim", "allocate", "insert", "place", "release", "built", "cell0",
 	"delete", "queue", "unallocate"}
 
 // moveSteps are those of migrations.
-var moveSteps = []string{"move", "destine", "fail", "give back"}
+var moveSteps = []string{"move", "destination", "fail", "give back"}
 
 // TestEndAfterEveryStep: the process ends once after each step, and another goes on.
 func TestEndAfterEveryStep(t *testing.T) {

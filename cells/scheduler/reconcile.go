@@ -57,14 +57,14 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// one is a server, and what is done about it.
-type one struct {
+// serverTask is what is done about a server.
+type serverTask struct {
 	uuid string
 	do   func() error
 }
 
 // eachLocked changes servers, as many at once as there are workers, each as tryLocked does.
-func (s *Scheduler) eachLocked(todo []one) error {
+func (s *Scheduler) eachLocked(todo []serverTask) error {
 	errs := make([]error, len(todo))
 	slots := make(chan struct{}, s.opts.Workers)
 	var all sync.WaitGroup
@@ -103,17 +103,17 @@ func (s *Scheduler) clearClaims(ctx context.Context) error {
 	released := s.released
 	s.released = map[string]time.Time{}
 	s.mu.Unlock()
-	todo := make([]one, 0, len(claims))
+	todo := make([]serverTask, 0, len(claims))
 	for _, c := range claims {
-		todo = append(todo, one{c.InstanceUUID,
+		todo = append(todo, serverTask{c.InstanceUUID,
 			func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }})
 	}
 	return s.eachLocked(todo)
 }
 
-// settling is how long Placement is given, once it answers, to do what it was asked for before:
-// Grace divided by this.
-const settling = 6
+// lateWriteDivisor is the part of Grace that Placement has, once it answers, to do what it was
+// asked for before: Grace divided by this.
+const lateWriteDivisor = 6
 
 // clearClaim cleans up one claim. If no build or cell accounts for it, the server's allocations are
 // removed, after some time once more, and then the claim: a Placement that hung can carry out the
@@ -160,7 +160,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 	if released.IsZero() {
 		released = now
 	}
-	if now.Sub(released) < s.opts.Grace/settling {
+	if now.Sub(released) < s.opts.Grace/lateWriteDivisor {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.released[uuid] = released
@@ -171,17 +171,18 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 
 // finishAll does what a cell has left to do.
 func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.Unfinished) error {
-	var todo []one
-	for _, h := range u.Hidden {
-		todo = append(todo, one{h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }})
+	var todo []serverTask
+	for _, server := range u.Hidden {
+		todo = append(todo, serverTask{server.UUID, func() error { return s.finishHidden(ctx, cell, server.UUID) }})
 	}
-	for _, h := range u.Unfreed {
-		todo = append(todo, one{h.UUID,
-			func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }})
+	for _, server := range u.Unfreed {
+		todo = append(todo, serverTask{server.UUID,
+			func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, server.UUID, cell)) }})
 	}
 	if s.opts.Reclaim > 0 {
-		for _, h := range u.CheckReclaim {
-			todo = append(todo, one{h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }})
+		for _, server := range u.Reclaimable {
+			todo = append(todo, serverTask{server.UUID,
+				func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, server)) }})
 		}
 	}
 	return s.eachLocked(todo)
@@ -274,9 +275,9 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 
 // fixFlags inverts the flags of mappings, each while the server is taken.
 func (s *Scheduler) fixFlags(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
-	todo := make([]one, 0, len(differ))
+	todo := make([]serverTask, 0, len(differ))
 	for _, m := range differ {
-		todo = append(todo, one{m.InstanceUUID, func() error {
+		todo = append(todo, serverTask{m.InstanceUUID, func() error {
 			still, err := cellmappings.StillDiffering(ctx, s.opts.Store, s.opts.Gatherer, cell, []apidb.Mapping{m})
 			if err != nil || len(still) == 0 {
 				return err

@@ -125,17 +125,17 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return groupPolicy
 	case b.refusedBy[node.UUID] == nodeContested, slices.Contains(service.Contested, node.UUID):
 		return nodeContested
-	case spec.UserData != "" && !h.personal(node.Host, service.Auth):
+	case spec.UserData != "" && !h.takesUserData(node.Host, service.Auth):
 		return notEnrolled
 	}
 	if m := b.move; m != nil {
 		switch {
 		case m.cell.UUID != node.CellUUID:
 			return otherCell
-		case m.without[node.Host]:
+		case m.excluded[node.Host]:
 			return mustLeave
 		case m.Type != cellwire.MigrationBuild:
-			if able, reported := m.able[node.UUID]; !reported {
+			if able, reported := m.canMove[node.UUID]; !reported {
 				return notReported
 			} else if !able {
 				return cannotMove

@@ -148,7 +148,7 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 			do: func(afterFailedQuery bool) { s.attempt(ctx, uuid, view, needsPlacement, afterFailedQuery) },
 		})
 	}
-	s.delay.keep(there)
+	s.delay.retain(there)
 	s.dispatchUnanswered(w, &s.delay, s.unanswered(&s.delay, tasks))
 	return s.dispatch(ctx, w, &s.delay, tasks)
 }
@@ -200,7 +200,7 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 	var failed *placementclient.Error
 	switch {
 	case err == nil:
-		if t.delays.succeeded(t.key, asksPlacement, s.opts.Placement.Grants()) {
+		if t.delays.recordSuccess(t.key, asksPlacement, s.opts.Placement.Grants()) {
 			s.opts.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 		return false
@@ -211,37 +211,37 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 		others := true
 		if failed.Method != http.MethodGet && placementclient.Down(err) {
 			var all bool
-			if others, all = t.delays.unwritten(t.key, s.opts.Placement.Grants()); all {
+			if others, all = t.delays.recordUnwritten(t.key, s.opts.Placement.Grants()); all {
 				break
 			}
 		}
-		n, wait := t.delays.unanswered(t.key, others, placementcalls.AsksCandidates(failed), s.opts.Now())
+		n, wait := t.delays.recordUnanswered(t.key, others, placementcalls.AsksCandidates(failed), s.opts.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).
 			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
-		return n >= mostUnanswered
+		return n >= maxUnanswered
 	}
 	if placementclient.Down(err) {
-		if wait, first := t.delays.placementFailed(s.opts.Now()); first {
+		if wait, first := t.delays.recordPlacementFailure(s.opts.Now()); first {
 			s.opts.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement is unavailable, " + t.down +
 					". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
-		t.delays.failed(t.key, s.opts.Now())
+		t.delays.recordFailure(t.key, s.opts.Now())
 		return false
 	}
-	wait := t.delays.failed(t.key, s.opts.Now())
+	wait := t.delays.recordFailure(t.key, s.opts.Now())
 	s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
 	return false
 }
 
-// mostUnanswered is how often Placement may fail a request for a server while it answers others.
-const mostUnanswered = 10
+// maxUnanswered is how often Placement may fail a request for a server while it answers others.
+const maxUnanswered = 10
 
 // answersOthers reports whether Placement, which has failed a request, answers a similar one: then
 // it is this request that it cannot answer. Similar is another query for candidates, another one
 // about allocations, and so on, because it can fail all of one kind. Nothing is written: see
-// [backoff.unwritten].
+// [backoff.recordUnwritten].
 func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.Error) bool {
 	if failed.Unsent {
 		return false
@@ -273,5 +273,5 @@ func (s *Scheduler) failUnanswered(ctx context.Context, request apidb.BuildReque
 func unansweredFault(cause error) cellwire.Fault {
 	return noHost(fmt.Sprintf(
 		"Placement failed a request for this server %d times, while it answered others. The last time: %s",
-		mostUnanswered, cause.Error()))
+		maxUnanswered, cause.Error()))
 }

@@ -16,11 +16,11 @@ func TestPutOffMeanwhile(t *testing.T) {
 		s := &Scheduler{opts: Options{Workers: 1, Now: func() time.Time { return now }},
 			locks: serverLocks{servers: map[string]chan struct{}{}}}
 		d := &backoff{}
-		d.unanswered("server", true, true, now.Add(-time.Minute))
+		d.recordUnanswered("server", true, true, now.Add(-time.Minute))
 		tried := false
 		tasks := s.unanswered(d, []task{{server: "server", key: "server", do: func(query bool) { tried = query }}})
 		if again {
-			d.unanswered("server", true, true, now)
+			d.recordUnanswered("server", true, true, now)
 		}
 		w := s.newWorkers()
 		s.dispatchUnanswered(w, d, tasks)

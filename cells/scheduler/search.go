@@ -62,17 +62,17 @@ func (h *hosts) notAsked(b *build) []apidb.Node {
 	return nodes
 }
 
-// cellsSeen is whether any host has NUMA cells as providers, for all servers that are scheduled at
+// numaCells is whether any host has NUMA cells as providers, for all servers that are scheduled at
 // about the same time.
-type cellsSeen struct {
+type numaCells struct {
 	mu   sync.Mutex
 	seen time.Time
 	any  bool
 }
 
-// anyCells reports whether any host has NUMA cells as providers. Without, one request for
+// anyNUMACells reports whether any host has NUMA cells as providers. Without, one request for
 // candidates does. What Placement does not say counts as yes.
-func (s *Scheduler) anyCells(ctx context.Context) bool {
+func (s *Scheduler) anyNUMACells(ctx context.Context) bool {
 	s.cells.mu.Lock()
 	defer s.cells.mu.Unlock()
 	if !s.cells.seen.IsZero() && s.opts.Now().Sub(s.cells.seen) < viewAge {

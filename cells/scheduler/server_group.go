@@ -30,10 +30,11 @@ type group struct {
 
 // places are where some servers are.
 type places struct {
-	// on is how many of them each host has or may come to have: a server that moves is on two.
-	on map[string]int
-	// sure is how many of them each host has that are on no other.
-	sure map[string]int
+	// perHost is how many of them each host has or may come to have: a server that moves counts on
+	// two.
+	perHost map[string]int
+	// certain is how many of them each host has that are on no other.
+	certain map[string]int
 	// unknown says that some are in a cell that is down, or that has lost them.
 	unknown bool
 }
@@ -52,18 +53,18 @@ func (b *build) joinGroup(ctx context.Context) (leave func(), err error) {
 	if leave, err = b.s.groups.lock(ctx, b.spec.Group); err != nil {
 		return nil, err
 	}
-	if err = b.lookAtGroup(ctx); err != nil {
+	if err = b.readGroup(ctx); err != nil {
 		leave()
 		return nil, err
 	}
 	return leave, nil
 }
 
-// askBeforeGroup asks for candidates before the turn of a server in its group, if that was not
+// queryBeforeGroup asks for candidates before the turn of a server in its group, if that was not
 // answered before: if it is not answered again, no other member waits for it. To which hosts the
 // policy confines it is not known yet.
-func (b *build) askBeforeGroup(ctx context.Context) error {
-	if b.move != nil && b.move.chosen != nil {
+func (b *build) queryBeforeGroup(ctx context.Context) error {
+	if b.move != nil && b.move.claimed != nil {
 		return nil
 	}
 	stages, err := b.stages(ctx)
@@ -79,7 +80,7 @@ func (b *build) askBeforeGroup(ctx context.Context) error {
 	return nil // what else is wrong is found again
 }
 
-func (b *build) lookAtGroup(ctx context.Context) error {
+func (b *build) readGroup(ctx context.Context) error {
 	store := b.s.opts.Store
 	of, err := store.ServerGroupOf(ctx, b.spec.UUID)
 	if errors.Is(err, apidb.ErrNotFound) {
@@ -104,7 +105,7 @@ func (b *build) lookAtGroup(ctx context.Context) error {
 // placesOf looks where servers are. Those that are not placed, or are being deleted, are nowhere.
 // It costs a question to each cell with some.
 func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping) (p places, err error) {
-	p.on, p.sure = map[string]int{}, map[string]int{}
+	p.perHost, p.certain = map[string]int{}, map[string]int{}
 	members := map[string][]string{} // by cell
 	for uuid, m := range mappings {
 		if m.CellUUID != "" && m.CellUUID != apidb.Cell0UUID && !m.Queued() {
@@ -153,15 +154,15 @@ func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping)
 // add counts a server with its hosts.
 func (p *places) add(hosts []string) {
 	for _, host := range hosts {
-		p.on[host]++
+		p.perHost[host]++
 	}
 	if len(hosts) == 1 {
-		p.sure[hosts[0]]++
+		p.certain[hosts[0]]++
 	}
 }
 
 // allMigrate reports whether all of the servers migrate, so that no host is certain to have one.
-func (p *places) allMigrate() bool { return len(p.on) > 0 && len(p.sure) == 0 }
+func (p *places) allMigrate() bool { return len(p.perHost) > 0 && len(p.certain) == 0 }
 
 // takes says whether the policy lets a host have one more member.
 func (g *group) takes(host string) bool {
@@ -170,9 +171,9 @@ func (g *group) takes(host string) bool {
 	}
 	switch g.Policy {
 	case apidb.PolicyAffinity:
-		return !g.unknown && len(g.on) == 0 || g.sure[host] > 0
+		return !g.unknown && len(g.perHost) == 0 || g.certain[host] > 0
 	case apidb.PolicyAntiAffinity:
-		return int64(g.on[host]) < max(g.MaxPerHost, 1)
+		return int64(g.perHost[host]) < max(g.MaxPerHost, 1)
 	}
 	return true
 }
@@ -182,7 +183,7 @@ func (g *group) compare(host, other string) int {
 	if g == nil {
 		return 0
 	}
-	switch fewer := cmp.Compare(g.on[host], g.on[other]); g.Policy {
+	switch fewer := cmp.Compare(g.perHost[host], g.perHost[other]); g.Policy {
 	case apidb.PolicySoftAffinity:
 		return -fewer
 	case apidb.PolicySoftAntiAffinity:
@@ -193,7 +194,7 @@ func (g *group) compare(host, other string) int {
 
 // nodes are the only ones that can take a server of a group with affinity; nil: any can.
 func (g *group) nodes(h *hosts) []string {
-	if g == nil || g.Policy != apidb.PolicyAffinity || len(g.on) == 0 {
+	if g == nil || g.Policy != apidb.PolicyAffinity || len(g.perHost) == 0 {
 		return nil
 	}
 	return g.places.nodes(h)
@@ -203,7 +204,7 @@ func (g *group) nodes(h *hosts) []string {
 func (p *places) nodes(h *hosts) []string {
 	nodes := []string{}
 	for _, n := range h.nodes {
-		if p.sure[n.Host] > 0 {
+		if p.certain[n.Host] > 0 {
 			nodes = append(nodes, n.UUID)
 		}
 	}

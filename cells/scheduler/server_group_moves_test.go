@@ -77,9 +77,9 @@ func TestMembersThatMoveAtOnce(t *testing.T) {
 	}
 }
 
-// TestAMemberGoesOnElsewhere: a claim whose outcome the cell did not learn is given up when
-// another member has gone to the same host meanwhile.
-func TestAMemberGoesOnElsewhere(t *testing.T) {
+// TestClaimIsReleasedIfAnotherMemberHasItsHost: a claim whose outcome the cell did not learn is
+// given up when another member has gone to the same host meanwhile.
+func TestClaimIsReleasedIfAnotherMemberHasItsHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{4})
 	_, in := w.group(apidb.PolicyAntiAffinity, 0)

@@ -96,7 +96,7 @@ type Scheduler struct {
 	delay  backoff
 	// migrationDelay has migrations.
 	migrationDelay backoff
-	cells          cellsSeen
+	cells          numaCells
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed

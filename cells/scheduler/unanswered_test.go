@@ -213,9 +213,9 @@ func TestMovesThatPlacementNeverAnswers(t *testing.T) {
 	}
 }
 
-// TestSilenceDelaysNoOtherMove: while Placement does not answer the requests of one move, others
-// begin and go on, with a single worker too once it was asked.
-func TestSilenceDelaysNoOtherMove(t *testing.T) {
+// TestUnansweredMigrationDelaysNoOther: while Placement does not answer the requests of one move,
+// others begin and go on, with a single worker too once it was asked.
+func TestUnansweredMigrationDelaysNoOther(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{3}, func(o *scheduler.Options, _ *quota.Options) {
 		o.Workers, o.PollInterval = 1, time.Millisecond
@@ -259,9 +259,9 @@ func (w *world) runWhileOneHangs() (end func()) {
 	}
 }
 
-// TestSilenceDelaysNoServerGroup: while Placement does not answer the requests of a member of a
-// server group, once it was asked, the others of the group are built.
-func TestSilenceDelaysNoServerGroup(t *testing.T) {
+// TestUnansweredMemberDelaysNoServerGroup: while Placement does not answer the requests of a member
+// of a server group, once it was asked, the others of the group are built.
+func TestUnansweredMemberDelaysNoServerGroup(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{3}, func(o *scheduler.Options, _ *quota.Options) {
 		o.Workers, o.PollInterval = 1, time.Millisecond

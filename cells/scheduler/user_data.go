@@ -14,30 +14,30 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
-// admitted is why hosts are mapped. User data often has secrets, and goes only to hosts that a
-// person wanted.
-type admitted struct {
+// userDataHosts says to which hosts user data goes. It often has secrets, and is only for hosts
+// that a person wanted.
+type userDataHosts struct {
 	enrolled map[string]bool // hosts, by a person
 	patterns []string        // of the names of hosts that no person enrolled
 }
 
-// admitted reads the enrolments.
-func (s *Scheduler) admitted(ctx context.Context) (admitted, error) {
+// readUserDataHosts reads the enrolments.
+func (s *Scheduler) readUserDataHosts(ctx context.Context) (userDataHosts, error) {
 	enrolments, err := s.opts.Store.Enrolments(ctx)
 	if err != nil {
-		return admitted{}, fmt.Errorf("reading the enrolments: %w", err)
+		return userDataHosts{}, fmt.Errorf("reading the enrolments: %w", err)
 	}
-	a := admitted{enrolled: make(map[string]bool, len(enrolments)), patterns: s.opts.DiscoverPatterns}
+	u := userDataHosts{enrolled: make(map[string]bool, len(enrolments)), patterns: s.opts.DiscoverPatterns}
 	for _, e := range enrolments {
-		a.enrolled[e.Host] = e.State == apidb.Enrolled
+		u.enrolled[e.Host] = e.State == apidb.Enrolled
 	}
-	return a, nil
+	return u, nil
 }
 
-// personal reports whether a host was mapped because a person wanted it: all that no pattern found.
-// A cell that asks for no credentials is on one machine.
-func (a admitted) personal(host string, auth cellwire.HostAuth) bool {
-	return a.enrolled[host] || auth == cellwire.HostAuthNone || !cellmappings.MatchesAny(a.patterns, host)
+// takesUserData reports whether a host was mapped because a person wanted it: all that no pattern
+// found. A cell that asks for no credentials is on one machine.
+func (u userDataHosts) takesUserData(host string, auth cellwire.HostAuth) bool {
+	return u.enrolled[host] || auth == cellwire.HostAuthNone || !cellmappings.MatchesAny(u.patterns, host)
 }
 
 // UserDataHost is the host that gets the user data of a server in a cell when it is replaced; "" if
@@ -47,7 +47,7 @@ func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid stri
 	if len(s.opts.DiscoverPatterns) == 0 {
 		return "", nil
 	}
-	admitted, err := s.admitted(ctx)
+	userData, err := s.readUserDataHosts(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +70,7 @@ func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid stri
 	switch {
 	case host == "":
 		return "", nil
-	case !admitted.personal(host, auth):
+	case !userData.takesUserData(host, auth):
 		return "", fmt.Errorf("host %s of server %s: %w", host, uuid, cellmappings.ErrNotEnrolled)
 	case auth == "": // a cell of an older version takes no RebuildRequest.Host
 		return "", nil

@@ -50,7 +50,7 @@ type hosts struct {
 	services map[hostKey]cellwire.Service
 	down     map[string]bool // cells, by uuid
 	suspect  map[string]bool // those with another database than before
-	admitted
+	userDataHosts
 
 	aggregates       []apidb.Aggregate
 	aggregatesByHost map[string][]string // the uuids of its aggregates
@@ -87,13 +87,13 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the host aggregates: %w", err)
 	}
-	admitted, err := v.s.admitted(ctx)
+	userData, err := v.s.readUserDataHosts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	h := &hosts{
-		admitted: admitted,
-		cells:    map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)),
+		userDataHosts: userData,
+		cells:         map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)),
 		services: map[hostKey]cellwire.Service{},
 		down:     map[string]bool{}, suspect: map[string]bool{},
 		aggregates: aggregates, aggregatesByHost: map[string][]string{},

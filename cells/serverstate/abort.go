@@ -15,9 +15,9 @@ import (
 // it was, and what the compute API may have claimed elsewhere is given back.
 func (m *Migration) endedUnplaced() bool { return m.Open && m.GiveBack && m.DestNode == "" }
 
-// underWay is for how long what the compute API has asked Placement for may arrive: the greatest
+// claimWindow is for how long what the compute API has asked Placement for may arrive: the greatest
 // placement_client.timeout, so that it does not wait for the answer any longer.
-const underWay = 10 * time.Minute
+const claimWindow = 10 * time.Minute
 
 // claimable says that what the compute API asked Placement for, before the migration ended, may
 // still arrive. Clocks of two processes differ a little; one that went back by more is no reason to
@@ -28,7 +28,7 @@ func (m *Migration) claimable(now time.Time) bool {
 		ended = *m.UpdatedAt
 	}
 	age := now.Sub(ended)
-	return age > -underWay && age < underWay
+	return age > -claimWindow && age < claimWindow
 }
 
 // endMigration ends one before its destination was chosen.
@@ -92,7 +92,7 @@ func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now
 	case m.Status == cellwire.MigrationConfirm: // the source is still to leave
 		s.VMState, m.Changed = stateOf(s.PowerState), true
 	case m.Status == cellwire.MigrationRevert && host == m.SourceHost:
-		r.staysResized(m, fault, now)
+		r.cancelRevert(m, fault, now)
 	case host == m.SourceHost:
 		r.rollBack(m, fault, now)
 	case m.Status == cellwire.MigrationRevert:

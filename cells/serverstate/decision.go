@@ -66,9 +66,9 @@ func (r *Record) decide(m *Migration, confirm bool, up func(host string) bool, n
 	return true, nil
 }
 
-// sourceSays notes whether the source of a migration that is finished still has its guest. A revert
-// that waits for that goes on, or ends: then the server stays where it is.
-func (r *Record) sourceSays(m *Migration, report cellwire.Report, now time.Time) (changed bool) {
+// applySourceGuest notes whether the source of a migration that is finished still has its guest. A
+// revert that waits for that goes on, or ends: then the server stays where it is.
+func (r *Record) applySourceGuest(m *Migration, report cellwire.Report, now time.Time) (changed bool) {
 	s := &r.Server
 	guest := cellwire.SourceGuestThere
 	if report.PowerState == plugins.PowerNoState {
@@ -86,15 +86,15 @@ func (r *Record) sourceSays(m *Migration, report cellwire.Report, now time.Time)
 		if report.Fault != nil {
 			fault.Details = report.Fault.Details
 		}
-		r.staysResized(m, &fault, now)
+		r.cancelRevert(m, &fault, now)
 	}
 	m.SourceGuest, m.Changed = guest, true
 	return true
 }
 
-// staysResized ends a revert before the destination was asked for anything.
-func (r *Record) staysResized(m *Migration, fault *cellwire.Fault, now time.Time) {
-	r.Server.TaskState, r.Server.Fault = "", keptFault(fault, now)
+// cancelRevert ends a revert before the destination was asked for anything.
+func (r *Record) cancelRevert(m *Migration, fault *cellwire.Fault, now time.Time) {
+	r.Server.TaskState, r.Server.Fault = "", boundedFault(fault, now)
 	m.SourceGuest = ""
 	m.setStatus(cellwire.MigrationFinished, false)
 }

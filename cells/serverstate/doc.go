@@ -19,7 +19,7 @@
 //	                ╲          │
 //	                 ╲         ▼ Delete(normal), from any state
 //	                  ╰──▶ deleting ──gone──▶ deleted        (its host is up)
-//	                       deleted, unfreed, cleanup due   (it is down: Freed ends one, gone both)
+//	                       deleted, unfreed, cleanup due   (down: MarkFreed ends one, gone both)
 //
 //	active ──Power(stop)──▶ powering-off ──settled──▶ stopped
 //	stopped ──Power(start)──▶ powering-on ──settled──▶ active

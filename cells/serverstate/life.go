@@ -79,7 +79,7 @@ func (r *Record) wantWithoutMigration() cellwire.Want {
 	case s.Deleted, s.VMState == cellwire.VMError && s.TaskState == "": // a spawn that failed leaves nothing
 		return ""
 	}
-	if r.elsewhere() {
+	if r.awaitsReschedule() {
 		return ""
 	}
 	switch s.TaskState {
@@ -300,8 +300,9 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 	return changed, nil
 }
 
-// Freed notes that the allocations are gone. A refusal (conflict) of a server that is not deleted.
-func (r *Record) Freed() (changed bool, err error) {
+// MarkFreed records that the allocations are gone. It refuses (conflict) a server that is not
+// deleted.
+func (r *Record) MarkFreed() (changed bool, err error) {
 	if !r.Server.Deleted {
 		return false, Conflict("server %s is not deleted", r.Server.UUID)
 	}

@@ -114,7 +114,7 @@ func TestTransitions(t *testing.T) {
 		},
 		"reclaim": func(r *serverstate.Record) (bool, bool) { return false, r.CheckReclaim() != nil },
 		"freed": func(r *serverstate.Record) (bool, bool) {
-			changed, err := r.Freed()
+			changed, err := r.MarkFreed()
 			return changed, err != nil
 		},
 		"start":     power(cellwire.PowerStart),

@@ -28,8 +28,8 @@ type Migration struct {
 	Changed bool
 }
 
-// ended are the statuses in which a server does not move any more.
-var ended = []cellwire.MigrationStatus{
+// endedStatuses are the statuses in which a server does not move any more.
+var endedStatuses = []cellwire.MigrationStatus{
 	cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationError, cellwire.MigrationDone,
 	cellwire.MigrationCompleted, cellwire.MigrationFailed,
 }
@@ -43,7 +43,8 @@ func (r *Record) currentMigration() *Migration {
 		}
 		kept := m.Type == cellwire.MigrationCold &&
 			(m.Status != cellwire.MigrationConfirm || r.Server.VMState == cellwire.VMResized)
-		if m.Open && (m.GiveBack || kept || m.Type != cellwire.MigrationCold && !slices.Contains(ended, m.Status)) {
+		if m.Open && (m.GiveBack || kept ||
+			m.Type != cellwire.MigrationCold && !slices.Contains(endedStatuses, m.Status)) {
 			return m
 		}
 	}
@@ -212,7 +213,7 @@ func (r *Record) Step(
 	case step.Failed != nil:
 		return r.applyUnplaced(m, step.Failed, step.GiveBack, now)
 	case step.GivenBack:
-		return r.givenBack(m, step.Fenced, now)
+		return r.applyGivenBack(m, step.Fenced, now)
 	case step.Confirm, step.Revert:
 		return r.decide(m, step.Confirm, up, now)
 	case step.Abort != "":
@@ -269,9 +270,9 @@ func (r *Record) setDestination(m *Migration, to cellwire.MigrationDestination) 
 	return true, nil
 }
 
-// rebuildElsewhere has the compute API choose another host for a server that its host cannot build.
+// rescheduleBuild has the compute API choose another host for a server that its host cannot build.
 // What that said is in the action that failed.
-func (r *Record) rebuildElsewhere(now time.Time) {
+func (r *Record) rescheduleBuild(now time.Time) {
 	s := &r.Server
 	s.Retries--
 	s.VMState, s.TaskState = cellwire.VMBuilding, cellwire.TaskScheduling
@@ -312,7 +313,7 @@ func (r *Record) applyUnplaced(m *Migration, fault *cellwire.Fault, giveBack boo
 		), fault.Created
 		fault = &both
 	}
-	s.Fault = keptFault(fault, now)
+	s.Fault = boundedFault(fault, now)
 	if m.Type != cellwire.MigrationCold {
 		s.VMState = cellwire.VMError
 	}
@@ -320,8 +321,8 @@ func (r *Record) applyUnplaced(m *Migration, fault *cellwire.Fault, giveBack boo
 	return true, nil
 }
 
-// givenBack goes on after the allocations were given back.
-func (r *Record) givenBack(m *Migration, fenced bool, now time.Time) (bool, error) {
+// applyGivenBack goes on after the allocations were given back.
+func (r *Record) applyGivenBack(m *Migration, fenced bool, now time.Time) (bool, error) {
 	s := &r.Server
 	switch {
 	case !m.GiveBack && s.Host == m.SourceHost && m.Status != cellwire.MigrationAccepted:
@@ -338,7 +339,7 @@ func (r *Record) givenBack(m *Migration, fenced bool, now time.Time) (bool, erro
 	case m.endedUnplaced() && !fenced && m.claimable(now):
 		return false, Conflict(
 			"migration %s of server %s ended less than %s ago, and an earlier claim may still be on its way "+
-				"to Placement", m.UUID, s.UUID, underWay,
+				"to Placement", m.UUID, s.UUID, claimWindow,
 		)
 	case m.endedUnplaced(): // what it is asked to do since then goes on
 		m.GiveBack = false
@@ -460,7 +461,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 	}
 	switch {
 	case report.Kind == cellwire.ReportDeparted && want == cellwire.WantDeparting && m.keepsBoth():
-		return r.sourceSays(m, report, now), ""
+		return r.applySourceGuest(m, report, now), ""
 	case report.Kind == cellwire.ReportDeparted && want == cellwire.WantDeparting:
 		if m.Status != cellwire.MigrationPre || m.Type != cellwire.MigrationCold || m.GiveBack {
 			return false, "" // a repetition
@@ -484,7 +485,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 		r.applyArrived(m, report.PowerState, now)
 		return true, ""
 	case report.Kind == cellwire.ReportLeft && (want == cellwire.WantLeft || want == cellwire.WantLeaving):
-		return r.hostLeft(m), ""
+		return r.applyLeft(m), ""
 	}
 	return false, fmt.Sprintf("of this host %q is wanted now, and not what it says it has done: %q", want, report.Kind)
 }
@@ -495,15 +496,15 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 func (r *Record) rollBack(m *Migration, fault *cellwire.Fault, now time.Time) bool {
 	s := &r.Server
 	m.GiveBack = true
-	s.Fault = keptFault(fault, now)
+	s.Fault = boundedFault(fault, now)
 	if m.Type == cellwire.MigrationEvacuation {
-		told := *fault
-		told.Details = strings.TrimSuffix(
+		withHost := *fault
+		withHost.Details = strings.TrimSuffix(
 			fmt.Sprintf("Host %s keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\n%s",
 				m.SourceHost, fault.Details),
 			"\n",
 		)
-		s.Fault = keptFault(&told, now)
+		s.Fault = boundedFault(&withHost, now)
 		s.VMState, s.PowerState = cellwire.VMError, plugins.PowerNoState
 		m.setStatus(cellwire.MigrationFailed, false)
 	} else {
@@ -536,9 +537,9 @@ func stateOf(power plugins.PowerState) string {
 	return cellwire.VMStopped
 }
 
-// hostLeft notes that a host has nothing of the server any more: the source of a migration, or the
-// destination of one that is undone.
-func (r *Record) hostLeft(m *Migration) bool {
+// applyLeft records that a host has nothing of the server any more: the source of a migration, or
+// the destination of one that is undone.
+func (r *Record) applyLeft(m *Migration) bool {
 	s := &r.Server
 	switch {
 	case r.deleting() && m.Type == cellwire.MigrationEvacuation, m.Status == cellwire.MigrationDone:

@@ -32,7 +32,7 @@ func (r *Record) Apply(report cellwire.Report, now time.Time) (changed bool, ref
 	case cellwire.ReportPower:
 		return r.setPowerState(report.PowerState), ""
 	case cellwire.ReportGone:
-		return r.reportedGone(now)
+		return r.applyGone(now)
 	case cellwire.ReportSettled:
 		return r.applySettled(report, now)
 	}
@@ -63,7 +63,7 @@ func (r *Record) applySpawned(power plugins.PowerState, now time.Time) (bool, st
 func (r *Record) applyFailed(fault *cellwire.Fault, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
-	case r.deleting(), s.VMState == cellwire.VMError, r.elsewhere():
+	case r.deleting(), s.VMState == cellwire.VMError, r.awaitsReschedule():
 		return false, ""
 	case s.VMState != cellwire.VMBuilding:
 		return false, fmt.Sprintf("the server is built: it is in vm_state %s", s.VMState)
@@ -71,22 +71,22 @@ func (r *Record) applyFailed(fault *cellwire.Fault, now time.Time) (bool, string
 	if fault == nil {
 		fault = &cellwire.Fault{Code: 500, Message: "The host did not say why it could not build the server."}
 	}
-	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", plugins.PowerNoState, keptFault(fault, now)
+	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", plugins.PowerNoState, boundedFault(fault, now)
 	if s.Retries > 0 {
-		r.rebuildElsewhere(now)
+		r.rescheduleBuild(now)
 	}
 	return true, ""
 }
 
-// elsewhere says that the host of the server cannot build it, and has nothing of it: another one is
-// looked for.
-func (r *Record) elsewhere() bool {
+// awaitsReschedule reports whether the host of the server cannot build it, and has nothing of it:
+// the compute API chooses another one.
+func (r *Record) awaitsReschedule() bool {
 	s := &r.Server
 	return s.VMState == cellwire.VMBuilding && s.TaskState == cellwire.TaskScheduling && s.Fault != nil
 }
 
-// keptFault is a fault of a report within its bounds.
-func keptFault(fault *cellwire.Fault, now time.Time) *cellwire.Fault {
+// boundedFault is a fault of a report within its bounds.
+func boundedFault(fault *cellwire.Fault, now time.Time) *cellwire.Fault {
 	f := *fault
 	if f.Created.IsZero() {
 		f.Created = now
@@ -118,7 +118,7 @@ func (r *Record) setPowerState(power plugins.PowerState) bool {
 	return s.PowerState != before || s.VMState != state
 }
 
-func (r *Record) reportedGone(now time.Time) (bool, string) {
+func (r *Record) applyGone(now time.Time) (bool, string) {
 	switch s := &r.Server; {
 	case s.Deleted:
 		// The host has removed the allocations as well.
@@ -146,9 +146,9 @@ func (r *Record) applySettled(report cellwire.Report, now time.Time) (bool, stri
 	case !slices.Contains(settledWants, want):
 		return false, "the server is to be neither running again nor shut down nor rebuilt"
 	case report.Fault != nil && (want == cellwire.WantCleared || want == cellwire.WantRebuilt):
-		return r.rebuildFailed(report, now)
+		return r.applyRebuildFailed(report, now)
 	case report.Fault != nil:
-		return r.powerFailed(report, now)
+		return r.applyPowerFailed(report, now)
 	}
 	switch s.TaskState {
 	case cellwire.TaskRebooting:
@@ -198,33 +198,33 @@ func (r *Record) applyRebuilt(power plugins.PowerState, now time.Time) {
 	r.setPowerState(power)
 }
 
-// rebuildFailed ends a rebuild. In its first half nothing was removed: the server is as before, and
-// only its action shows the failure, unless a process of an older version dropped the former state.
-// In its second half there is no guest: the server is in error. It keeps its allocations, so it can
-// be rebuilt again.
-func (r *Record) rebuildFailed(report cellwire.Report, now time.Time) (bool, string) {
+// applyRebuildFailed ends a rebuild. In its first half nothing was removed: the server is as
+// before, and only its action shows the failure, unless a process of an older version dropped the
+// former state. In its second half there is no guest: the server is in error. It keeps its
+// allocations, so it can be rebuilt again.
+func (r *Record) applyRebuildFailed(report cellwire.Report, now time.Time) (bool, string) {
 	s := &r.Server
 	if former := r.Former; s.TaskState == cellwire.TaskRebuilding && former != nil {
 		former.restore(s)
-		s.TaskState, s.Fault, r.Former = "", keptFault(report.Fault, now), nil
+		s.TaskState, s.Fault, r.Former = "", boundedFault(report.Fault, now), nil
 		r.setPowerState(report.PowerState)
 		return true, ""
 	}
 	s.VMState, s.TaskState, s.PowerState, s.Fault =
-		cellwire.VMError, "", report.PowerState, keptFault(report.Fault, now)
+		cellwire.VMError, "", report.PowerState, boundedFault(report.Fault, now)
 	return true, ""
 }
 
-// powerFailed ends a power action that its host cannot do. Unlike in Nova the server is not in
+// applyPowerFailed ends a power action that its host cannot do. Unlike in Nova the server is not in
 // error after a reboot that failed: it is active or stopped as its guest is, so that it can be
 // started.
-func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, string) {
+func (r *Record) applyPowerFailed(report cellwire.Report, now time.Time) (bool, string) {
 	s := &r.Server
 	if s.TaskState == cellwire.TaskSoftDeleting || s.TaskState == cellwire.TaskRestoring || s.TaskState == "" {
 		return false, "no power action is under way"
 	}
 	s.VMState, s.TaskState, s.PowerState, s.Fault =
-		cellwire.VMStopped, "", report.PowerState, keptFault(report.Fault, now)
+		cellwire.VMStopped, "", report.PowerState, boundedFault(report.Fault, now)
 	if report.PowerState == plugins.PowerRunning {
 		s.VMState = cellwire.VMActive
 	}

@@ -33,10 +33,10 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 		return w.fail(ctx, s, item, *fault)
 	}
 	spec, tree, err := w.specFor(ctx, s, item, node)
-	var cannot *impossible
+	var permanent *permanentError
 	switch {
-	case errors.As(err, &cannot):
-		return w.abandon(ctx, s, item, node, cannot.reason, cannot.details)
+	case errors.As(err, &permanent):
+		return w.abandon(ctx, s, item, node, permanent.reason, permanent.details)
 	case err != nil:
 		return err
 	}
@@ -78,16 +78,16 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	return fmt.Errorf("creating the guest: %w", err)
 }
 
-// impossible says that a guest cannot be made, and that waiting does not help.
-type impossible struct {
+// permanentError says that a guest cannot be made, and that waiting does not help.
+type permanentError struct {
 	reason  string // for the owner
 	details string
 }
 
-func (i *impossible) Error() string { return i.reason + ": " + i.details }
+func (e *permanentError) Error() string { return e.reason + ": " + e.details }
 
-// specFor is what a guest is made of. Its allocations are read each time. The error is *impossible
-// if there is nothing to wait for.
+// specFor is what a guest is made of. Its allocations are read each time. The error is
+// *permanentError if there is nothing to wait for.
 func (w *Worker) specFor(
 	ctx context.Context, s *server, item cellwire.WorkItem, node Node,
 ) (plugins.InstanceSpec, *providertree.Tree, error) {
@@ -97,7 +97,8 @@ func (w *Worker) specFor(
 		return none, nil, fmt.Errorf("reading its allocations: %w", err)
 	}
 	if len(granted) == 0 {
-		return none, nil, &impossible{"its allocations were removed", "Placement has no allocations of this consumer"}
+		return none, nil, &permanentError{"its allocations were removed",
+			"Placement has no allocations of this consumer"}
 	}
 	tree := node.Tree()
 	if tree == nil {
@@ -109,11 +110,11 @@ func (w *Worker) specFor(
 		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
 			return none, nil, err
 		}
-		return none, nil, &impossible{"its allocations are not on its host", err.Error()}
+		return none, nil, &permanentError{"its allocations are not on its host", err.Error()}
 	}
 	spec, err := specOf(item.Server, granted)
 	if err != nil {
-		return none, nil, &impossible{err.Error(), err.Error()}
+		return none, nil, &permanentError{err.Error(), err.Error()}
 	}
 	spec.UUID = s.uuid
 	return spec, tree, nil
@@ -296,10 +297,10 @@ func (w *Worker) firstAttempt(s *server) time.Time {
 	return s.begun
 }
 
-func (w *Worker) setAttempted(s *server, open bool) {
+func (w *Worker) setAttempted(s *server, attempted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s.attempted = open
+	s.attempted = attempted
 }
 
 func (w *Worker) attempted(s *server) bool {

@@ -17,8 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
-// contact is the outcome of the last heartbeat.
-type contact struct {
+// heartbeatResult is the outcome of a heartbeat.
+type heartbeatResult struct {
 	up      bool
 	since   time.Time // it is so
 	err     string
@@ -134,36 +134,36 @@ func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 
 // hostReport is the report of the host, as much of it as the cell takes.
 func (w *Worker) hostReport(stopping bool) cellwire.HostReport {
-	word := cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: stopping}
+	report := cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: stopping}
 	if w.extent < withoutProcess {
-		word.Process, word.Turn = &w.cfg.Process, w.turn
-		word.Starting = !stopping && w.starting()
+		report.Process, report.Turn = &w.cfg.Process, w.turn
+		report.Starting = !stopping && w.starting()
 	}
-	for i := range word.Nodes {
+	for i := range report.Nodes {
 		if w.extent >= onlyNodes {
-			word.Nodes[i].Abilities = nil
+			report.Nodes[i].Abilities = nil
 		}
 		if !w.detailed {
-			word.Nodes[i].Details = nil
+			report.Nodes[i].Details = nil
 		}
 	}
-	return word
+	return report
 }
 
 // recordHeartbeat records the outcome of a heartbeat.
 func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	w.mu.Lock()
-	was := w.contact
+	was := w.lastHeartbeat
 	if up := err == nil; up != was.up || was.since.IsZero() {
-		w.contact.since = time.Now()
-		w.contact.up = up
+		w.lastHeartbeat.since = time.Now()
+		w.lastHeartbeat.up = up
 	}
-	w.contact.err, w.contact.denied = "", denied(err)
+	w.lastHeartbeat.err, w.lastHeartbeat.denied = "", denied(err)
 	if err != nil {
-		w.contact.err = err.Error()
+		w.lastHeartbeat.err = err.Error()
 	} else {
-		w.contact.refused, w.contact.service = slices.Clone(state.Refused), state.Service
-		w.contact.problems = clipProblems(state.Problems)
+		w.lastHeartbeat.refused, w.lastHeartbeat.service = slices.Clone(state.Refused), state.Service
+		w.lastHeartbeat.problems = clipProblems(state.Problems)
 	}
 	w.mu.Unlock()
 	switch {
@@ -192,7 +192,7 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 				Msg("The node gets no new servers on this host.")
 		}
 	}
-	w.serviceIs(state.Service)
+	w.updateService(state.Service)
 	select {
 	case <-w.registered:
 	default:
@@ -236,8 +236,8 @@ func refusedWith(err error, status int) bool {
 	return errors.As(err, &refused) && refused.Status == status
 }
 
-// serviceIs passes on whether the service is disabled, if that is new.
-func (w *Worker) serviceIs(s cellwire.Service) {
+// updateService passes on whether the service is disabled, if that is new.
+func (w *Worker) updateService(s cellwire.Service) {
 	if w.cfg.Disable == nil {
 		return
 	}
@@ -292,7 +292,7 @@ func (w *Worker) pollLoop(ctx context.Context) {
 		}
 		failures.reset()
 		if work.Service.UUID != "" {
-			w.serviceIs(work.Service)
+			w.updateService(work.Service)
 		}
 		newer := w.merge(ctx, work) && work.Revision > after
 		newer = w.serveStreams(ctx, work.Streams) || newer

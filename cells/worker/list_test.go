@@ -112,9 +112,9 @@ func TestOlderBackup(t *testing.T) {
 	})
 }
 
-// TestBackupThatGrewPastUs: a cell that was down may be back with a backup, and have a higher
-// revision by the time it is asked: it sends everything again then, too.
-func TestBackupThatGrewPastUs(t *testing.T) {
+// TestBackupWithAHigherRevisionIsReadAgain: a cell that was down may be back with a backup, and
+// have a higher revision by the time it is asked: it sends everything again then, too.
+func TestBackupWithAHigherRevisionIsReadAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.placement.grant(1)
@@ -199,9 +199,9 @@ func TestCellUpIsUsedAtOnce(t *testing.T) {
 	})
 }
 
-// TestStandingStill: a cell that says again and again that there is more, and never gets on, is not
-// asked without pause.
-func TestStandingStill(t *testing.T) {
+// TestCellWithoutProgressIsPolledWithPauses: a cell that says again and again that there is more,
+// and never gets on, is not asked without pause.
+func TestCellWithoutProgressIsPolledWithPauses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.cell.boot(1)
@@ -239,9 +239,9 @@ func TestServersAreUnknownWhileTheListIsOld(t *testing.T) {
 	})
 }
 
-// TestListFromBefore: a list of guests says nothing of one that was made while the list was on its
-// way.
-func TestListFromBefore(t *testing.T) {
+// TestOlderListHidesNoNewGuest: a list of guests says nothing of one that was made while the list
+// was on its way.
+func TestOlderListHidesNoNewGuest(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
 		s.start()

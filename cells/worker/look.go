@@ -255,7 +255,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 			continue
 		}
 		unknown[g.UUID] = g.Name
-		if _, told := n.unknown[g.UUID]; !told {
+		if _, logged := n.unknown[g.UUID]; !logged {
 			w.log.Warn().Str("instance", g.UUID).Str("name", g.Name).Str("node", n.Name).
 				Msg("A guest that this agent created has no server in the cell. It is left alone; `compute-agent " +
 					"status` lists such guests.")

@@ -152,10 +152,10 @@ func (w *Worker) markDone(s *server, item cellwire.WorkItem) {
 // before each attempt.
 func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	spec, tree, err := w.specFor(ctx, s, item, node)
-	var cannot *impossible
+	var permanent *permanentError
 	switch {
-	case errors.As(err, &cannot):
-		return w.refuse(ctx, s, item, node, cannot.reason, cannot.details)
+	case errors.As(err, &permanent):
+		return w.refuse(ctx, s, item, node, permanent.reason, permanent.details)
 	case err != nil:
 		return err
 	}

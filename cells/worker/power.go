@@ -36,14 +36,14 @@ func (w *Worker) setPower(
 	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, task == cellwire.TaskRebootingHard)
 	if errors.Is(err, plugins.ErrInstanceNotFound) &&
 		(task == cellwire.TaskRebootingHard || task == cellwire.TaskRebootStartedHard) {
-		cannot, failed := w.restore(ctx, s, item, node)
+		permanent, failed := w.restore(ctx, s, item, node)
 		switch {
 		case failed != nil:
 			return failed
-		case cannot != nil:
+		case permanent != nil:
 			w.setMissing(s)
 			return w.failPower(ctx, s, item, plugins.PowerNoState, "its guest does not exist: "+
-				cannot.reason, cannot.details)
+				permanent.reason, permanent.details)
 		case !w.isCurrent(s, item):
 			return nil
 		}
@@ -89,17 +89,17 @@ func (w *Worker) setPower(
 
 // restore makes the guest of a server again over its disks, in a hard reboot that found none. The
 // first result says why that cannot be.
-func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (*impossible, error) {
+func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (*permanentError, error) {
 	const unable = "the driver of its host cannot make it again over its disks"
 	restorer, can := node.Manager.(plugins.InstanceRestorer)
 	if !can {
-		return &impossible{unable, "the driver has no ability " + plugins.AbilityRestore}, nil
+		return &permanentError{unable, "the driver has no ability " + plugins.AbilityRestore}, nil
 	}
 	spec, tree, err := w.specFor(ctx, s, item, node)
-	var cannot *impossible
+	var permanent *permanentError
 	switch {
-	case errors.As(err, &cannot):
-		return cannot, nil
+	case errors.As(err, &permanent):
+		return permanent, nil
 	case err != nil:
 		return nil, err
 	case !w.isCurrent(s, item):
@@ -122,7 +122,7 @@ func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem,
 	if err := w.awaitDeleted(s, node, err); err != nil {
 		return nil, err
 	}
-	return &impossible{reason, err.Error()}, nil
+	return &permanentError{reason, err.Error()}, nil
 }
 
 // setMissing notes that a server has no guest.

@@ -56,7 +56,9 @@ func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, n
 // checkRebuild says why the new guest cannot be made, nil if nothing is known. It does not ask when
 // there is no guest to be kept, or when this process has begun to remove it: it is not the whole
 // guest any more.
-func (w *Worker) checkRebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (*impossible, error) {
+func (w *Worker) checkRebuild(
+	ctx context.Context, s *server, item cellwire.WorkItem, node Node,
+) (*permanentError, error) {
 	checker, can := node.Manager.(plugins.SpawnChecker)
 	if !can || w.clearing(s) {
 		return nil, nil // nothing is known
@@ -69,10 +71,10 @@ func (w *Worker) checkRebuild(ctx context.Context, s *server, item cellwire.Work
 		return nil, nil
 	}
 	spec, tree, err := w.specFor(ctx, s, item, node)
-	var cannot *impossible
+	var permanent *permanentError
 	switch {
-	case errors.As(err, &cannot):
-		return cannot, nil
+	case errors.As(err, &permanent):
+		return permanent, nil
 	case err != nil:
 		return nil, err
 	}
@@ -82,9 +84,9 @@ func (w *Worker) checkRebuild(ctx context.Context, s *server, item cellwire.Work
 	case err == nil, errors.Is(err, plugins.ErrUnsupported): // of a driver that cannot check
 		return nil, nil
 	case errors.As(err, &fault):
-		return &impossible{fault.Reason, err.Error()}, nil
+		return &permanentError{fault.Reason, err.Error()}, nil
 	case errors.Is(err, ErrImpossible):
-		return &impossible{"its host cannot create such a server", err.Error()}, nil
+		return &permanentError{"its host cannot create such a server", err.Error()}, nil
 	}
 	return nil, fmt.Errorf("checking whether the guest can be made again, before it is removed: %w", err)
 }
@@ -104,10 +106,10 @@ func (w *Worker) setClearing(s *server) {
 // rebuild makes the guest of a server again, when the former one is removed.
 func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	spec, tree, err := w.specFor(ctx, s, item, node)
-	var cannot *impossible
+	var permanent *permanentError
 	switch {
-	case errors.As(err, &cannot):
-		return w.failRebuild(ctx, s, item, node, cannot.reason, cannot.details)
+	case errors.As(err, &permanent):
+		return w.failRebuild(ctx, s, item, node, permanent.reason, permanent.details)
 	case err != nil:
 		return err
 	}

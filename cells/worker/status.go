@@ -67,7 +67,7 @@ func (s Status) SeveralAgents() string {
 func (w *Worker) severalAgents() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Status{Problems: w.contact.problems}.SeveralAgents()
+	return Status{Problems: w.lastHeartbeat.problems}.SeveralAgents()
 }
 
 func ofSeveralAgents(p cellwire.NodeProblem) bool { return p.Code == cellwire.NodeSeveralAgents }
@@ -165,9 +165,9 @@ func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 		}
 	}
 	switch {
-	case !w.contact.up && w.contact.err != "":
-		unknown = "the cell does not answer: " + w.contact.err
-	case !w.contact.up, !w.complete:
+	case !w.lastHeartbeat.up && w.lastHeartbeat.err != "":
+		unknown = "the cell does not answer: " + w.lastHeartbeat.err
+	case !w.lastHeartbeat.up, !w.complete:
 		unknown = "the cell has not told all servers of this host to a running agent: start it (systemctl start " +
 			"compute-agent), and repeat the command when `compute-agent status` shows the cell as up"
 	case w.revision == 0: // heartbeats are answered, and the last poll was not
@@ -189,7 +189,7 @@ func (w *Worker) Status() Status {
 	waiting := w.outbox.len()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := w.contact
+	c := w.lastHeartbeat
 	out := Status{
 		Up: c.up, Since: c.since, Error: c.err, Denied: c.denied, Epoch: w.epoch, Service: c.service.UUID,
 		Refused:  slices.Clone(c.refused),

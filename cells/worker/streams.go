@@ -84,15 +84,15 @@ func joinConsole(ctx context.Context, node Node, offer cellwire.StreamOffer, end
 
 // refusal is what the other end of a stream learns of an error.
 func refusal(offer cellwire.StreamOffer, err error) *cellwire.Error {
-	if refused := inWireWords(offer, err); refused != nil {
+	if refused := wireError(offer, err); refused != nil {
 		return refused
 	}
 	return &cellwire.Error{Status: http.StatusInternalServerError, Code: cellwire.CodeInternal,
 		Message: clipMiddle(err.Error())}
 }
 
-// inWireWords is the refusal that an error of a driver is to the other end of a stream, or nil.
-func inWireWords(offer cellwire.StreamOffer, err error) *cellwire.Error {
+// wireError is the refusal that an error of a driver is to the other end of a stream, or nil.
+func wireError(offer cellwire.StreamOffer, err error) *cellwire.Error {
 	var (
 		refused *cellwire.Error
 		fault   *plugins.InstanceFault
@@ -122,14 +122,14 @@ func inWireWords(offer cellwire.StreamOffer, err error) *cellwire.Error {
 func (w *Worker) serveStreams(ctx context.Context, offers []cellwire.StreamOffer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	fresh := false
+	added := false
 	offered := make(map[string]bool, len(offers))
 	for _, offer := range offers {
 		offered[offer.ID] = true
 		if _, known := w.streams[offer.ID]; known || len(w.streams) >= maxStreams || ctx.Err() != nil {
 			continue
 		}
-		fresh = true
+		added = true
 		w.streams[offer.ID] = true
 		w.tasks.Go(func() { w.serveStream(ctx, offer) })
 	}
@@ -138,7 +138,7 @@ func (w *Worker) serveStreams(ctx context.Context, offers []cellwire.StreamOffer
 			delete(w.streams, id)
 		}
 	}
-	return fresh
+	return added
 }
 
 // serveStream serves one stream. One that cannot be served is opened all the same, to say why.
@@ -163,7 +163,7 @@ func (w *Worker) serveStream(ctx context.Context, offer cellwire.StreamOffer) {
 	}
 	switch {
 	case err == nil:
-	case inWireWords(offer, err) != nil:
+	case wireError(offer, err) != nil:
 		end.Abort(refusal(offer, err))
 	case errors.Is(err, cellwire.ErrStreamLost), ctx.Err() != nil:
 		log.Debug().Err(err).Msg("A stream ended early.")

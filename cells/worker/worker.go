@@ -147,19 +147,19 @@ type Worker struct {
 	// unanswered: the stop has ended a heartbeat, which the cell may have taken.
 	unanswered bool
 
-	mu       sync.Mutex
-	epoch    string
-	revision int64
-	complete bool            // the servers of this epoch are all known
-	listing  map[string]bool // those that were named since the cell began to tell all; nil: it does not
-	servers  map[string]*server
-	nodes    map[string]*nodeState // by uuid
-	held     []Node                // those with Held, which are not in nodes
-	named    bool                  // nodes has all that the drivers have
-	streams  map[string]bool       // by id: those that the cell offers, and whether they are served now
-	contact  contact
-	counts   Counts
-	address  string // from which the cell was asked; "": not known
+	mu            sync.Mutex
+	epoch         string
+	revision      int64
+	complete      bool            // the servers of this epoch are all known
+	listing       map[string]bool // those that were named since the cell began to tell all; nil: it does not
+	servers       map[string]*server
+	nodes         map[string]*nodeState // by uuid
+	held          []Node                // those with Held, which are not in nodes
+	named         bool                  // nodes has all that the drivers have
+	streams       map[string]bool       // by id: those that the cell offers, and whether they are served now
+	lastHeartbeat heartbeatResult
+	counts        Counts
+	address       string // from which the cell was asked; "": not known
 }
 
 // New makes a worker. Nothing is asked.

@@ -108,7 +108,7 @@ func withServers(t *testing.T, dir string) {
 		made := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
 		testproc.Check(t, store.CreateServers(t.Context(), []apidb.RequestSpec{made}, nil))
 		testproc.Check(t, store.Place(t.Context(), uuid, known[0].UUID))
-		testproc.Check(t, store.Built(t.Context(), uuid))
+		testproc.Check(t, store.FinishBuild(t.Context(), uuid))
 	}
 	testproc.Check(t, store.SetQueued(t.Context(), map[string]bool{"00000000-0000-4000-8000-000000000003": true}))
 }

@@ -51,13 +51,13 @@ func newNodeGive() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cli.Proposal[control.Gift]{
-				Do: func(node string, dryRun bool) (control.Gift, error) {
+			return cli.Proposal[control.Assignment]{
+				Do: func(node string, dryRun bool) (control.Assignment, error) {
 					request := control.GiveRequest{Node: node, To: to, DryRun: dryRun}
 					return cli.HostOf(cmd, cfg).GiveNode(cmd.Context(), request)
 				},
-				Of:    func(out control.Gift) (string, int) { return out.UUID, len(out.ViolationGroups) },
-				Print: render.Gift,
+				Of:    func(out control.Assignment) (string, int) { return out.UUID, len(out.ViolationGroups) },
+				Print: render.Assignment,
 			}.Run(cmd, &opts, &ok, args[0])
 		},
 	}

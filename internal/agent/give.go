@@ -15,14 +15,14 @@ import (
 )
 
 // GiveNode implements [control.Agent]. It waits for the current pass of the previous driver.
-func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gift, error) {
+func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Assignment, error) {
 	nodes, err := a.Nodes(ctx)
 	if err != nil {
-		return control.Gift{}, err
+		return control.Assignment{}, err
 	}
 	node, err := nodes.Find(r.Node)
 	if err != nil {
-		return control.Gift{}, err
+		return control.Assignment{}, err
 	}
 	drivers := a.drivers.active()
 	var names []string
@@ -33,7 +33,7 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 			give = func() error { return d.tracker.BetweenPasses(ctx, func() error { return a.assign(node, r.To) }) }
 		}
 	}
-	out := gift(node, r.To, names)
+	out := newAssignment(node, r.To, names)
 	if named, found, known := a.claims.Names(r.To, node.UUID, node.Name); known && len(out.ViolationGroups) == 0 {
 		switch {
 		case !found:
@@ -60,9 +60,9 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	return out, nil
 }
 
-// gift describes the change, with violations that do not depend on a driver.
-func gift(node statedir.Node, to string, drivers []string) control.Gift {
-	out := control.Gift{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
+// newAssignment describes the change, with violations that do not depend on a driver.
+func newAssignment(node statedir.Node, to string, drivers []string) control.Assignment {
+	out := control.Assignment{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
 	switch {
 	case !slices.Contains(drivers, to):
 		out.ViolationGroups = append(out.ViolationGroups,
@@ -88,13 +88,13 @@ func (a *Agent) assign(node statedir.Node, to string) error {
 // GiveNodeOffline is GiveNode without a running agent. The caller has locked the state directory.
 func GiveNodeOffline(
 	_ context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest,
-) (control.Gift, error) {
+) (control.Assignment, error) {
 	a := &Agent{log: log, state: statedir.New(cfg.Agent.StateDir)}
 	node, err := a.state.RecordedNode(r.Node)
 	if err != nil {
-		return control.Gift{}, err
+		return control.Assignment{}, err
 	}
-	out := gift(node, r.To, cfg.EnabledDrivers())
+	out := newAssignment(node, r.To, cfg.EnabledDrivers())
 	out.Offline = true
 	if r.DryRun || len(out.ViolationGroups) > 0 {
 		return out, nil

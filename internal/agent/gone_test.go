@@ -168,9 +168,9 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	h.reload <- syscall.SIGHUP
 	h.await(mark, `"node-claimed-twice"`)
 	client := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket())
-	gift := testproc.Try(client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})).Or(t)
-	if !gift.Given || gift.From != "fake" {
-		t.Fatalf("GiveNode: got %+v, want it given from fake", gift)
+	assignment := testproc.Try(client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})).Or(t)
+	if !assignment.Given || assignment.From != "fake" {
+		t.Fatalf("GiveNode: got %+v, want it given from fake", assignment)
 	}
 	h.await(mark, `"operation":"`, disabledTrait, `"driver":"renamed"`)
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {

@@ -29,7 +29,7 @@ func (x *exchange) update(fn func(*ledger.Tx) error) error {
 // requests may have the same times.
 func (x *exchange) transact(fn func(*ledger.Tx) error) (s *ledger.Snapshot, err error) {
 	if h := x.host(); h != nil {
-		if err := h.MayWrite(); err != nil {
+		if err := h.SpendWrite(); err != nil {
 			return nil, err
 		}
 		fn = h.Guarded(fn)

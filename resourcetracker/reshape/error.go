@@ -22,8 +22,8 @@ type Error struct {
 	// Err is the cause, or nil.
 	Err error
 
-	// quiet is a cause that the problem says already.
-	quiet error
+	// shownCause is a cause that the problem says already.
+	shownCause error
 	// held is what the violations hold, trees have the providers they hold it of, or would.
 	held  providertree.Allocations
 	trees []*providertree.Tree
@@ -51,7 +51,7 @@ func (e *Error) Summary() string {
 
 func (e *Error) Unwrap() []error {
 	var out []error
-	for _, err := range []error{e.Err, e.quiet} {
+	for _, err := range []error{e.Err, e.shownCause} {
 		if err != nil {
 			out = append(out, err)
 		}
@@ -75,6 +75,6 @@ func CannotMove(
 			"show CONSUMER`); allocations of removed guests can be " +
 			"deleted (`openstack resource provider allocation delete CONSUMER`)"
 	}
-	return &Error{Problem: problem, Violations: failed.Violations, quiet: err, held: held, trees: trees, Hint: hint +
-		". Or go back to the driver's former configuration or version"}
+	return &Error{Problem: problem, Violations: failed.Violations, shownCause: err, held: held, trees: trees,
+		Hint: hint + ". Or go back to the driver's former configuration or version"}
 }

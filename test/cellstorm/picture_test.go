@@ -80,7 +80,7 @@ func (d *deployment) look(ctx context.Context) (*picture, error) {
 			return nil, err
 		}
 		for what, servers := range map[string][]cellwire.UnfinishedServer{
-			"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.CheckReclaim,
+			"hidden": u.Hidden, "unfreed": u.Unfreed, "reclaimable": u.Reclaimable,
 		} {
 			for _, s := range servers {
 				p.unfinished = append(p.unfinished, fmt.Sprintf("%s is %s in %s", s.UUID, what, c.name))

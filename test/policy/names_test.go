@@ -20,6 +20,7 @@ var unclearNames = map[string]string{
 	"able":     "checkAbility: check what",
 	"about":    "the noun that it returns",
 	"act":      "apply, reconcile, recordChange",
+	"admitted": "the noun that it returns",
 	"again":    "shouldRetry, checkRepeatedInsert",
 	"agree":    "acquire, negotiate",
 	"ahead":    "fromWrongClock, buffered: ahead of what",
@@ -34,6 +35,7 @@ var unclearNames = map[string]string{
 	"beside":   "the noun that it returns",
 	"came":     "withArrival",
 	"carry":    "copy",
+	"chosen":   "the noun that it returns",
 	"conclude": "appendCause",
 	"cover":    "hide, redact",
 	"destine":  "setDestination",
@@ -43,6 +45,8 @@ var unclearNames = map[string]string{
 	"enlist":   "setState, add",
 	"every":    "all, loop",
 	"fine":     "pass",
+	"follows":  "the condition that it tests",
+	"freed":    "markFreed",
 	"give":     "assign, dispatch, deliver, release",
 	"going":    "placesLeft: what goes",
 	"govern":   "specOf",
@@ -52,21 +56,30 @@ var unclearNames = map[string]string{
 	"happened": "onEvent",
 	"here":     "find, exists",
 	"judge":    "check, evaluate, compare",
+	"judged":   "checked, decided",
+	"keeps":    "the condition that it tests",
+	"kept":     "stored, retained",
 	"know":     "set",
 	"lack":     "missing",
 	"lay":      "apply",
 	"learn":    "load, observe",
+	"lives":    "the condition that it tests",
 	"look":     "probe, refresh, stat, discover",
 	"made":     "created",
+	"mapped":   "markMapped",
+	"may":      "allows, checkHost: may what",
 	"meant":    "check",
 	"meet":     "add",
 	"meets":    "conditionsMet",
 	"mine":     "ownedBy",
+	"more":     "double, increase",
 	"noted":    "recorded, reserved",
+	"of":       "the noun that it returns",
 	"ours":     "managed, isOwn",
 	"over":     "isOver, ended",
 	"past":     "recordSpan",
 	"pay":      "spend, charge",
+	"personal": "the condition that it tests",
 	"polls":    "beginPoll",
 	"prove":    "the value that it updates",
 	"raise":    "nextRevision, raiseTerm: raise what",
@@ -76,6 +89,7 @@ var unclearNames = map[string]string{
 	"retreat":  "backtrack",
 	"roll":     "startChunk, rotate",
 	"rooted":   "the condition that it tests",
+	"saw":      "record",
 	"see":      "observe",
 	"settle":   "reconcile, choose, update",
 	"settled":  "applySettled, ignoreIfReached",
@@ -86,7 +100,10 @@ var unclearNames = map[string]string{
 	"stand":    "classify",
 	"stay":     "end",
 	"stayed":   "the state that it tests",
+	"stays":    "the condition that it tests",
+	"still":    "recheck",
 	"stir":     "notify",
+	"strange":  "the condition that it tests",
 	"stray":    "noteUnlocated",
 	"succeed":  "takeOver",
 	"survived": "onSharedStorage",
@@ -98,14 +115,24 @@ var unclearNames = map[string]string{
 	"usual":    "default, least",
 	"vacant":   "checkVacant",
 	"wants":    "setDesired",
+	"where":    "the noun that it returns",
+	"whose":    "checkOwner",
 	"withheld": "whyUnreadable",
 	"word":     "report",
 	"words":    "text",
 	"wrote":    "afterWrite",
 }
 
+// unclearIdentifiers are words that do not say what a variable, a field or a type is.
+var unclearIdentifiers = map[string]string{
+	"gift":     "assignment",
+	"rung":     "notified, changed",
+	"told":     "logged, received, reported",
+	"troubles": "problems",
+}
+
 // TestFunctionNames: a function or method of the product is named by what it does or returns, and
-// not by a word that only its author understands.
+// not by a word that only its author understands. Nor is anything else named by some such words.
 func TestFunctionNames(t *testing.T) {
 	for _, name := range goFiles(t) {
 		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") || generated(name) {
@@ -125,6 +152,11 @@ func TestFunctionNames(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				check(n.Name)
+			case *ast.Ident:
+				if better := unclearIdentifiers[n.Name]; better != "" {
+					t.Errorf("%s:%d: %s says nothing to a newcomer; name what it is (%s)",
+						name, set.Position(n.Pos()).Line, n.Name, better)
+				}
 			case *ast.InterfaceType:
 				for _, method := range n.Methods.List {
 					for _, id := range method.Names {

@@ -155,21 +155,21 @@ func (e *Engine) order(q cellwire.ServerQuery) []sortKey {
 	same := func(v any) any { return v }
 	order := make([]sortKey, 0, len(q.Sort)+1)
 	for _, k := range q.Sort {
-		o := sortKey{value: sortExpressions[k.Key], by: sortExpressions[k.Key], later: ">", of: same}
+		column := sortKey{value: sortExpressions[k.Key], by: sortExpressions[k.Key], later: ">", of: same}
 		if k.Desc {
-			o.direction, o.later = " DESC", "<"
+			column.direction, column.later = " DESC", "<"
 		}
 		switch {
 		case k.Key == "created_at" && k.Desc && e.Older != "":
-			o.by, o.direction, o.later = e.Older, "", ">"
-			o.of = func(v any) any { return -v.(int64) } // the query was checked
+			column.by, column.direction, column.later = e.Older, "", ">"
+			column.of = func(v any) any { return -v.(int64) } // the query was checked
 		case slices.Contains(smallColumns, k.Key):
-			o.of = func(v any) any {
+			column.of = func(v any) any {
 				return max(min(v.(int64), math.MaxInt16),
 					math.MinInt16)
 			}
 		}
-		order = append(order, o)
+		order = append(order, column)
 	}
 	return append(order, sortKey{value: "i.uuid", by: "i.uuid", later: ">", of: same})
 }

@@ -224,14 +224,14 @@ func (d *Deps) deleteAggregate(x *api.Exchange) error {
 // onAggregate is an action on the aggregate of the path. It answers with the aggregate as it is
 // then.
 func (d *Deps) onAggregate(
-	act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error),
+	change func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error),
 ) func(*api.Exchange, *js.Object) error {
 	return func(x *api.Exchange, asked *js.Object) error {
 		id, err := aggregateID(x)
 		if err != nil {
 			return err
 		}
-		changed, err := act(x, id, asked)
+		changed, err := change(x, id, asked)
 		if err != nil {
 			return err
 		}

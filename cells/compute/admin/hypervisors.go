@@ -184,7 +184,7 @@ func (d *Deps) hypervisorPage(x *api.Exchange, collection string, detail bool) e
 		all = all[:min(len(all), limit)]
 	}
 	withServers, _ := api.ReadBool(x.Params.Last("with_servers"))
-	if err := d.complete(x, all, detail, withServers); err != nil {
+	if err := d.readDetails(x, all, detail, withServers); err != nil {
 		return err
 	}
 	answer := hypervisorsBody(x, all, detail)
@@ -202,8 +202,8 @@ func hypervisorsBody(x *api.Exchange, all []hypervisor, detail bool) *api.Object
 	return new(api.Object).Add("hypervisors", shown)
 }
 
-// complete finds out what hypervisors have, and which servers.
-func (d *Deps) complete(x *api.Exchange, all []hypervisor, capacity, servers bool) error {
+// readDetails finds out what hypervisors have, and which servers.
+func (d *Deps) readDetails(x *api.Exchange, all []hypervisor, capacity, servers bool) error {
 	if capacity && len(all) > 0 {
 		roots := make([]string, len(all))
 		for i := range all {
@@ -327,7 +327,7 @@ func (d *Deps) showHypervisor(x *api.Exchange) error {
 	}
 	withServers, _ := api.ReadBool(x.Params.Last("with_servers"))
 	one := []hypervisor{found}
-	if err := d.complete(x, one, true, withServers); err != nil {
+	if err := d.readDetails(x, one, true, withServers); err != nil {
 		return err
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("hypervisor", hypervisorView(x, &one[0], true)))
@@ -349,7 +349,7 @@ func (d *Deps) hypervisorStatistics(x *api.Exchange) error {
 		return err
 	}
 	all = slices.DeleteFunc(all, func(h hypervisor) bool { return h.service.Disabled })
-	if err := d.complete(x, all, true, false); err != nil {
+	if err := d.readDetails(x, all, true, false); err != nil {
 		return err
 	}
 	var sum placementcalls.Capacity
@@ -382,7 +382,7 @@ func (d *Deps) foundHypervisors(x *api.Exchange, servers bool) error {
 		all, err = matchingHypervisors(all, x.Param("id"))
 	}
 	if err == nil {
-		err = d.complete(x, all, false, servers)
+		err = d.readDetails(x, all, false, servers)
 	}
 	if err != nil {
 		return err

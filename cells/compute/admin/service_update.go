@@ -63,7 +63,7 @@ func (d *Deps) updateService(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	if err := d.mayBeForcedUp(x.Context(), s, patch); err != nil {
+	if err := d.checkForcedUp(x.Context(), s, patch); err != nil {
 		return err
 	}
 	changed, err := d.patchService(x.Context(), s, patch)
@@ -143,7 +143,7 @@ func (d *Deps) updateServiceOf(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	if err := d.mayBeForcedUp(x.Context(), s, patch); err != nil {
+	if err := d.checkForcedUp(x.Context(), s, patch); err != nil {
 		return err
 	}
 	if _, err := d.patchService(x.Context(), s, patch); err != nil {
@@ -152,9 +152,9 @@ func (d *Deps) updateServiceOf(x *api.Exchange) error {
 	return x.JSON(http.StatusOK, new(api.Object).Add("service", answer))
 }
 
-// mayBeForcedUp refuses to force a host up that has not removed yet what was evacuated from it, as
+// checkForcedUp refuses to force a host up that has not removed yet what was evacuated from it, as
 // Nova does. It costs a question to the cell of the host, for forced_down false alone.
-func (d *Deps) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.ServicePatch) error {
+func (d *Deps) checkForcedUp(ctx context.Context, s *service, patch cellwire.ServicePatch) error {
 	if patch.ForcedDown == nil || *patch.ForcedDown {
 		return nil
 	}
@@ -246,15 +246,15 @@ func (d *Deps) deleteService(x *api.Exchange) error {
 	case all.find(func(other *service) bool { return other != s && is(other) }) != nil:
 		return osapi.BadRequest("Service id %s refers to multiple services.", id)
 	}
-	if err := d.forget(x, s); err != nil {
+	if err := d.removeService(x, s); err != nil {
 		return err
 	}
 	return x.Empty(http.StatusNoContent)
 }
 
-// forget removes a service from its cell, and its host from the API database, unless that has it in
-// another cell.
-func (d *Deps) forget(x *api.Exchange, s *service) error {
+// removeService removes a service from its cell, and its host from the API database, unless that
+// has it in another cell.
+func (d *Deps) removeService(x *api.Exchange, s *service) error {
 	_, err := gather.One(x.Context(), d.Gatherer, s.cell,
 		func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 			return struct{}{}, c.DeleteService(ctx, s.UUID)
@@ -276,7 +276,7 @@ func (d *Deps) forget(x *api.Exchange, s *service) error {
 	}
 	hosts, err := d.Store.Hosts(x.Context())
 	if err == nil && slices.Contains(hosts, apidb.HostMapping{Host: s.Host, CellUUID: s.cell.UUID}) {
-		if err = d.leaveAggregates(x, s.Host); err == nil {
+		if err = d.removeFromAggregates(x, s.Host); err == nil {
 			err = d.Store.DeleteHost(x.Context(), s.Host)
 		}
 		if errors.Is(err, apidb.ErrNotFound) {
@@ -291,9 +291,9 @@ func (d *Deps) forget(x *api.Exchange, s *service) error {
 	return nil
 }
 
-// leaveAggregates takes a host out of all aggregates, here and in Placement, where its node may
-// stay.
-func (d *Deps) leaveAggregates(x *api.Exchange, host string) error {
+// removeFromAggregates takes a host out of all aggregates, here and in Placement, where its node
+// may stay.
+func (d *Deps) removeFromAggregates(x *api.Exchange, host string) error {
 	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err

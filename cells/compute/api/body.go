@@ -72,8 +72,8 @@ func MemberText(o *jsonkit.Object, name string) *string {
 	return nil
 }
 
-// MemberBool is a member that schema boolean describes; otherwise without one.
-func MemberBool(o *jsonkit.Object, name string, otherwise bool) bool {
+// MemberBool is a member that schema boolean describes; fallback without one.
+func MemberBool(o *jsonkit.Object, name string, fallback bool) bool {
 	switch v, _ := o.Get(name); v := v.(type) {
 	case bool:
 		return v
@@ -84,15 +84,15 @@ func MemberBool(o *jsonkit.Object, name string, otherwise bool) bool {
 		}
 		return false
 	}
-	return otherwise
+	return fallback
 }
 
-// MemberInt is a member that is an integer, or a string of digits; otherwise without one. What
+// MemberInt is a member that is an integer, or a string of digits; fallback without one. What
 // is too large for an int64 is the largest: schemas with a maximum do not let it come so far.
-func MemberInt(o *jsonkit.Object, name string, otherwise int64) int64 {
+func MemberInt(o *jsonkit.Object, name string, fallback int64) int64 {
 	v, has := o.Get(name)
 	if !has {
-		return otherwise
+		return fallback
 	}
 	n, _ := strconv.ParseInt(jsonkit.PythonStr(v), 10, 64)
 	return n

@@ -54,14 +54,14 @@ func (d *Deps) powerAction(
 				})
 		}
 		if err != nil {
-			return inNovasWords(err, string(power), m.InstanceUUID)
+			return novaError(err, string(power), m.InstanceUUID)
 		}
 		return x.Empty(http.StatusAccepted)
 	}
 }
 
-// inNovasWords is [serverFault] where a conflict comes with the sentence that Nova has for it.
-func inNovasWords(err error, action, uuid string) error {
+// novaError is [serverFault] where a conflict comes with the sentence that Nova has for it.
+func novaError(err error, action, uuid string) error {
 	var refusal *cellwire.Error
 	if errors.As(err, &refusal) && (cellclient.IsConflict(err) || cellclient.IsUnable(err)) {
 		return api.Conflict("%s", osapi.Shortened(refusal.Message)).Because(err)

@@ -70,7 +70,7 @@ type Scheduler interface {
 	Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error
 	// Decide confirms a migration that is finished, or takes it back; scheduler.ErrNotResized if
 	// there is none.
-	Decide(ctx context.Context, m apidb.Mapping, stays bool) error
+	Decide(ctx context.Context, m apidb.Mapping, confirm bool) error
 	// Abort ends a migration that has no destination yet, or waits for a host that is down, by its
 	// number in the cell of the server; scheduler.ErrNoMigration without one. Refusals of the
 	// cell pass through.

@@ -125,13 +125,13 @@ func (d *Deps) migrate(x *api.Exchange, m apidb.Mapping, server *cellwire.Server
 	if cellclient.IsInUse(err) && errors.As(err, &refusal) {
 		return osapi.BadRequest("%s", osapi.Shortened(refusal.Message)).Because(err)
 	}
-	return inNovasWords(err, q.Type.Action(), m.InstanceUUID)
+	return novaError(err, q.Type.Action(), m.InstanceUUID)
 }
 
 // decideMigration ends a migration that is finished: the server stays where it is (204), or goes
 // back (202).
 func (d *Deps) decideMigration(
-	rule api.Rule, action string, stays bool, status int,
+	rule api.Rule, action string, confirm bool, status int,
 ) func(*api.Exchange, apidb.Mapping, *js.Object) error {
 	return func(x *api.Exchange, m apidb.Mapping, _ *js.Object) error {
 		server, err := d.Servers.Current(x, m, action)
@@ -149,12 +149,12 @@ func (d *Deps) decideMigration(
 			return api.Conflict("Cannot '%s' instance %s while it is in task_state %s",
 				action, m.InstanceUUID, server.TaskState)
 		}
-		err = d.Scheduler.Decide(x.Context(), m, stays)
+		err = d.Scheduler.Decide(x.Context(), m, confirm)
 		switch {
 		case errors.Is(err, scheduler.ErrNotResized):
 			return osapi.BadRequest("Instance has not been resized.").Because(err)
 		case err != nil:
-			return inNovasWords(err, action, m.InstanceUUID)
+			return novaError(err, action, m.InstanceUUID)
 		}
 		return x.Empty(status)
 	}

@@ -75,7 +75,7 @@ func (d *Deps) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object)
 		return api.Conflict("Instance %s is on a host that no administrator has enrolled, which gets no user data. "+
 			"Rebuild it without user_data, or ask an administrator to enrol its host.", m.InstanceUUID).Because(err)
 	case err != nil:
-		return inNovasWords(err, "rebuild", m.InstanceUUID)
+		return novaError(err, "rebuild", m.InstanceUUID)
 	}
 	body := d.Servers.ChangedView(x, m.ProjectID).Whole(&server)
 	if x.AtLeast(vRebuildKey) {

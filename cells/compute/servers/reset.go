@@ -46,7 +46,7 @@ func (d *Deps) resetServer(x *api.Exchange, m apidb.Mapping, argument *js.Object
 			})
 	}
 	if err != nil {
-		return inNovasWords(err, "os-resetState", m.InstanceUUID)
+		return novaError(err, "os-resetState", m.InstanceUUID)
 	}
 	return x.Empty(http.StatusAccepted)
 }
@@ -70,7 +70,7 @@ func (d *Deps) abortMigration(x *api.Exchange) error {
 		return osapi.NotFound("Migration %s is not found for instance %s.",
 			osapi.Shortened(x.Param("migration")), m.InstanceUUID)
 	case err != nil:
-		return inNovasWords(err, "abort the migration of", m.InstanceUUID)
+		return novaError(err, "abort the migration of", m.InstanceUUID)
 	}
 	return x.Empty(http.StatusAccepted)
 }

@@ -103,7 +103,7 @@ func (d *Deps) addTag(x *api.Exchange) error {
 	tag := x.Param("tag")
 	patch := cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Add: []string{tag}}}
 	if err := patch.Check(&server); err != nil {
-		return inNovasWords(err, "update tag", m.InstanceUUID)
+		return novaError(err, "update tag", m.InstanceUUID)
 	}
 	if wrong := js.Validate(api.SchemaTag, tag); wrong != nil {
 		return osapi.BadRequest(
@@ -132,7 +132,7 @@ func (d *Deps) deleteTag(x *api.Exchange) error {
 	tag := x.Param("tag")
 	patch := cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Remove: []string{tag}}}
 	if err := patch.Check(&server); err != nil {
-		return inNovasWords(err, "delete tag", m.InstanceUUID)
+		return novaError(err, "delete tag", m.InstanceUUID)
 	}
 	if !slices.Contains(server.Tags, tag) {
 		return osapi.NotFound("Instance %s has no tag '%s'", m.InstanceUUID, osapi.Shortened(tag))

@@ -69,7 +69,7 @@ func (d *Deps) patchServer(x *api.Exchange, m apidb.Mapping, patch cellwire.Serv
 		return cellwire.Server{}, err
 	case building != nil:
 		if err := patch.Check(building); err != nil {
-			return cellwire.Server{}, inNovasWords(err, "update", m.InstanceUUID)
+			return cellwire.Server{}, novaError(err, "update", m.InstanceUUID)
 		}
 		return cellwire.Server{}, api.Conflict("Instance %s is not ready", m.InstanceUUID)
 	}
@@ -81,5 +81,5 @@ func (d *Deps) patchServer(x *api.Exchange, m apidb.Mapping, patch cellwire.Serv
 	if errors.As(err, &refusal) && cellclient.IsOverQuota(err) {
 		return server, api.Forbidden("%s", refusal.Message).Because(err)
 	}
-	return server, inNovasWords(err, "update", m.InstanceUUID)
+	return server, novaError(err, "update", m.InstanceUUID)
 }

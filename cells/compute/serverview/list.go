@@ -106,8 +106,8 @@ func (ls *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 			return err
 		}
 	}
-	return mergeServersEarly(x.Context(), ls.Gatherer, cells, q, func(r mergedServers) error {
-		p, err := ls.completePage(x, l, building, r)
+	return mergeServersEarly(x.Context(), ls.Gatherer, cells, q, func(m mergedServers) error {
+		p, err := ls.completePage(x, l, building, m)
 		if err == nil {
 			use(p)
 		}

@@ -77,45 +77,45 @@ func mergeServersEarly(
 	if err := q.Check(); err != nil {
 		return err
 	}
-	l := &serverMerge{query: q, order: keyOrderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
+	sm := &serverMerge{query: q, order: keyOrderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
 	for i, cell := range cells {
-		l.sources = append(l.sources, &cellSource{index: i, cell: cell, last: q.After, more: true})
+		sm.sources = append(sm.sources, &cellSource{index: i, cell: cell, last: q.After, more: true})
 	}
 	if len(cells) == 0 {
-		return use(l.result())
+		return use(sm.result())
 	}
-	l.request = gather.Begin[cellwire.ServerPage](ctx, g, len(cells))
-	defer l.request.End()
-	l.fetch(l.sources)
+	sm.request = gather.Begin[cellwire.ServerPage](ctx, g, len(cells))
+	defer sm.request.End()
+	sm.fetch(sm.sources)
 	var foreseen *mergedServers
-	for l.request.Pending() > 0 {
-		i, answer, ok := l.request.Next()
+	for sm.request.Pending() > 0 {
+		i, answer, ok := sm.request.Next()
 		if ok {
-			l.sources[i].answered(l, answer)
+			sm.sources[i].addAnswer(sm, answer)
 		}
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("listing servers: %w", err)
 		}
-		if ok && l.request.Pending() > 0 {
+		if ok && sm.request.Pending() > 0 {
 			continue
 		}
-		short := l.merge()
-		l.fetch(short)
-		if ok || len(short) > 0 || l.request.Pending() == len(cells) ||
-			slices.ContainsFunc(l.sources, (*cellSource).withinTies) {
+		short := sm.merge()
+		sm.fetch(short)
+		if ok || len(short) > 0 || sm.request.Pending() == len(cells) ||
+			slices.ContainsFunc(sm.sources, (*cellSource).withinTies) {
 			continue // there is more to come, or nothing to go by
 		}
-		if r := l.result(); foreseen == nil || !r.same(*foreseen) {
-			if foreseen = &r; use(r) != nil {
+		if result := sm.result(); foreseen == nil || !result.same(*foreseen) {
+			if foreseen = &result; use(result) != nil {
 				foreseen = nil
 			}
 		}
 	}
-	r := l.result()
-	if foreseen != nil && r.same(*foreseen) {
+	result := sm.result()
+	if foreseen != nil && result.same(*foreseen) {
 		return nil
 	}
-	return use(r)
+	return use(result)
 }
 
 // same reports whether two results of a list are the same. Rows that were merged stay as they are:
@@ -193,15 +193,15 @@ func (sm *serverMerge) fetch(from []*cellSource) {
 	}
 }
 
-// answered keeps what counts of an answer.
-func (s *cellSource) answered(l *serverMerge, a gather.Answer[cellwire.ServerPage]) {
+// addAnswer keeps what counts of an answer.
+func (s *cellSource) addAnswer(sm *serverMerge, a gather.Answer[cellwire.ServerPage]) {
 	if a.Err != nil {
-		l.rewind = l.rewind || s.next > 0
+		sm.rewind = sm.rewind || s.next > 0
 		*s = cellSource{index: s.index, cell: s.cell, down: true, late: a.State == gather.TimedOut}
 		return
 	}
-	if l.emitted != nil && s.seen == nil && len(a.Value.Rows) > 0 {
-		l.rewind = true // It was merged without.
+	if sm.emitted != nil && s.seen == nil && len(a.Value.Rows) > 0 {
+		sm.rewind = true // It was merged without.
 	}
 	s.asked = false
 	s.addPage(a.Value)
@@ -228,17 +228,17 @@ func (s *cellSource) addPage(page cellwire.ServerPage) {
 
 // result is what was merged. A cell that has not answered is down until it does.
 func (sm *serverMerge) result() mergedServers {
-	r := mergedServers{Rows: sm.merged}
+	m := mergedServers{Rows: sm.merged}
 	for _, s := range sm.sources {
 		if s.down || s.asked {
-			r.Down = append(r.Down, s.cell)
-			r.Late = r.Late || s.asked || s.late
+			m.Down = append(m.Down, s.cell)
+			m.Late = m.Late || s.asked || s.late
 			continue
 		}
-		r.More = r.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row cellwire.Row) bool {
+		m.More = m.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row cellwire.Row) bool {
 			_, there := sm.emitted[row.Server.UUID]
 			return !there
 		})
 	}
-	return r
+	return m
 }

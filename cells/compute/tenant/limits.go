@@ -73,8 +73,8 @@ const (
 // nothing of them is ever used.
 type quotaResource struct {
 	name string
-	// otherwise is Nova's default, where the configuration has none.
-	otherwise int64
+	// fallback is Nova's default, where the configuration has none.
+	fallback int64
 	// until is the last microversion that has it, shown and in the body of a quota set; 0: all do.
 	until api.Version
 	// max are its names among limits, used that of what is used of it; "" and nil for none.
@@ -84,27 +84,27 @@ type quotaResource struct {
 
 // quotaResources are in the order that limits have. Quota sets have them by name.
 var quotaResources = []quotaResource{
-	{name: "instances", otherwise: 10, max: []string{"maxTotalInstances"}, used: "totalInstancesUsed"},
-	{name: "cores", otherwise: 20, max: []string{"maxTotalCores"}, used: "totalCoresUsed"},
-	{name: "ram", otherwise: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
+	{name: "instances", fallback: 10, max: []string{"maxTotalInstances"}, used: "totalInstancesUsed"},
+	{name: "cores", fallback: 20, max: []string{"maxTotalCores"}, used: "totalCoresUsed"},
+	{name: "ram", fallback: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
 	metadataItems,
-	{name: "injected_files", otherwise: 5, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonality"}},
-	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: api.VNoInjectedFiles - 1,
+	{name: "injected_files", fallback: 5, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonality"}},
+	{name: "injected_file_content_bytes", fallback: 10 << 10, until: api.VNoInjectedFiles - 1,
 		max: []string{"maxPersonalitySize"}},
-	{name: "injected_file_path_bytes", otherwise: 255, until: api.VNoInjectedFiles - 1},
+	{name: "injected_file_path_bytes", fallback: 255, until: api.VNoInjectedFiles - 1},
 	keyPairs,
 	serverGroups,
-	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
-	{name: "fixed_ips", otherwise: -1, until: vNoNetworkQuotas - 1},
-	{name: "floating_ips", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"},
+	{name: "server_group_members", fallback: 10, max: []string{"maxServerGroupMembers"}},
+	{name: "fixed_ips", fallback: -1, until: vNoNetworkQuotas - 1},
+	{name: "floating_ips", fallback: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"},
 		used: "totalFloatingIpsUsed"},
-	{name: "security_groups", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"},
+	{name: "security_groups", fallback: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"},
 		used: "totalSecurityGroupsUsed"},
-	{name: "security_group_rules", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroupRules"}},
+	{name: "security_group_rules", fallback: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroupRules"}},
 }
 
 // metadataItems are how much metadata a server may have.
-var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}}
+var metadataItems = quotaResource{name: "metadata_items", fallback: 128, max: []string{"maxServerMeta", maxImageMeta}}
 
 // MetadataLimit is how many items of metadata a server of a project may have; -1 is no limit.
 func (d *Deps) MetadataLimit(ctx context.Context, project string) (int64, error) {
@@ -113,11 +113,11 @@ func (d *Deps) MetadataLimit(ctx context.Context, project string) (int64, error)
 }
 
 // serverGroups are those that a project may have.
-var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"},
+var serverGroups = quotaResource{name: "server_groups", fallback: 10, max: []string{"maxServerGroups"},
 	used: "totalServerGroupsUsed"}
 
 // keyPairs are those that a user may have. As in Nova none of them counts as used by a project.
-var keyPairs = quotaResource{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}}
+var keyPairs = quotaResource{name: "key_pairs", fallback: 100, max: []string{"maxTotalKeypairs"}}
 
 // maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
 const maxImageMeta = "maxImageMeta"
@@ -130,7 +130,7 @@ func (r *quotaResource) limit(q apidb.QuotaSet) int64 {
 	if n, has := q[r.name]; has {
 		return n
 	}
-	return r.otherwise
+	return r.fallback
 }
 
 // quotaUsage is what a project has.

@@ -56,7 +56,7 @@ func Discover(
 		case a.Err != nil:
 			errs = append(errs, fmt.Errorf("asking cell %s for new nodes: %w", a.Cell.Name, a.Err))
 		default:
-			errs = append(errs, d.in(ctx, a.Cell, a.Value, chosen))
+			errs = append(errs, d.mapCell(ctx, a.Cell, a.Value, chosen))
 		}
 	}
 	for _, host := range o.Hosts {
@@ -124,9 +124,9 @@ func (d *discovery) read(ctx context.Context) error {
 	return nil
 }
 
-// in maps the new nodes of one cell, and has it know which of its nodes are not used.
-func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.NodesAnswer, chosen bool) error {
-	var fresh []apidb.Node
+// mapCell maps the new nodes of one cell, and has it know which of its nodes are not used.
+func (d *discovery) mapCell(ctx context.Context, cell apidb.Cell, answer cellwire.NodesAnswer, chosen bool) error {
+	var added []apidb.Node
 	problems, listed := map[string]string{}, map[string]string{}
 	refuse := func(node apidb.Node, err error) {
 		problems[node.UUID] = textutil.Truncate(err.Error(), cellwire.MaxProblem)
@@ -143,9 +143,9 @@ func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.Nod
 		if n.Problem != "" {
 			listed[n.UUID] = n.Problem
 		}
-		err := d.whose(n, cell)
+		err := d.checkOwner(n, cell)
 		if err == nil && !d.known[node] {
-			err = d.may(n, cell)
+			err = d.checkHost(n, cell)
 		}
 		if err == nil && chosen && !d.known[node] {
 			err = d.remap(ctx, n, node)
@@ -165,19 +165,19 @@ func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.Nod
 			}
 		}
 		if chosen && (!n.Mapped || !d.known[node]) {
-			fresh = append(fresh, node)
+			added = append(added, node)
 		}
 	}
-	err := d.mapNodes(ctx, cell, fresh, refuse)
+	err := d.mapNodes(ctx, cell, added, refuse)
 	if answer.TakesState() {
-		err = errors.Join(err, d.state(ctx, cell, answer, problems, listed))
+		err = errors.Join(err, d.sendState(ctx, cell, answer, problems, listed))
 	}
 	return err
 }
 
-// whose returns an error if a node is certainly not that of the host which has it in a cell, or if
-// that is not certain.
-func (d *discovery) whose(n cellwire.ComputeNode, cell apidb.Cell) error {
+// checkOwner returns an error if a node is certainly not that of the host which has it in a cell,
+// or if that is not certain.
+func (d *discovery) checkOwner(n cellwire.ComputeNode, cell apidb.Cell) error {
 	e, enrolled := d.enrolled[n.UUID]
 	switch {
 	case enrolled && e.State != apidb.Evicted && e.Host != n.Host:
@@ -196,8 +196,8 @@ func (d *discovery) whose(n cellwire.ComputeNode, cell apidb.Cell) error {
 	return nil
 }
 
-// may returns an error if the host of a node is not to be mapped in a cell.
-func (d *discovery) may(n cellwire.ComputeNode, cell apidb.Cell) error {
+// checkHost returns an error if the host of a node is not to be mapped in a cell.
+func (d *discovery) checkHost(n cellwire.ComputeNode, cell apidb.Cell) error {
 	e, known := d.enrolments[n.Host]
 	switch {
 	case known && e.State == apidb.Evicted:
@@ -296,12 +296,12 @@ func (d *discovery) mapNodes(
 	for _, n := range nodes {
 		uuids = append(uuids, n.UUID)
 	}
-	return d.ask(ctx, cell, "marking nodes as mapped in",
-		func(ctx context.Context, c *cellclient.Client) error { return c.Mapped(ctx, uuids) })
+	return d.send(ctx, cell, "marking nodes as mapped in",
+		func(ctx context.Context, c *cellclient.Client) error { return c.MarkMapped(ctx, uuids) })
 }
 
-// state has a cell know which of its nodes are not used, and forgets those that it asks to.
-func (d *discovery) state(
+// sendState has a cell know which of its nodes are not used, and forgets those that it asks to.
+func (d *discovery) sendState(
 	ctx context.Context, cell apidb.Cell, answer cellwire.NodesAnswer, problems, listed map[string]string,
 ) error {
 	request := cellwire.NodesRequest{Forgotten: answer.Forgotten}
@@ -316,12 +316,12 @@ func (d *discovery) state(
 	} else if request.Problems == nil {
 		return nil
 	}
-	return d.ask(ctx, cell, "noting which nodes are not used in",
+	return d.send(ctx, cell, "noting which nodes are not used in",
 		func(ctx context.Context, c *cellclient.Client) error { return c.NodesState(ctx, request) })
 }
 
-// ask sends something to a cell; one that is down gets it the next time.
-func (d *discovery) ask(
+// send sends something to a cell; one that is down gets it the next time.
+func (d *discovery) send(
 	ctx context.Context, cell apidb.Cell, doing string, send func(context.Context, *cellclient.Client) error,
 ) error {
 	_, err := gather.One(ctx, d.gatherer, cell,

@@ -58,14 +58,14 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 	a := &audit{
 		c: c, checked: map[string]bool{}, mapped: map[string]apidb.Node{}, reported: map[string]reportedNode{},
 		pending: map[string]bool{}, living: map[string]apidb.Mapping{}, servers: map[string]auditServer{},
-		up: map[hostKey]bool{}, discovered: map[string]discovered{},
+		up: map[hostKey]bool{}, discovered: map[string]discoverResult{},
 		report: Report{HostsDown: []string{}, Unchecked: []Unchecked{}, Findings: []Finding{}},
 	}
 	for _, step := range []func(context.Context) error{
 		a.readNodes, a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers,
 		a.auditNodes, a.auditProviders,
 	} {
-		if err := step(ctx); err != nil && !errors.Is(err, errUnasked) {
+		if err := step(ctx); err != nil && !errors.Is(err, errNoAnswer) {
 			return a.report, err
 		}
 	}
@@ -95,7 +95,7 @@ type audit struct {
 	report Report
 	// repairing: all is compared; what does not answer now is a problem of one repair.
 	repairing  bool
-	discovered map[string]discovered // by cell: what mapping its nodes came to
+	discovered map[string]discoverResult // by cell: what mapping its nodes came to
 
 	cells     []apidb.Cell
 	checked   map[string]bool // cells, by uuid
@@ -137,7 +137,7 @@ type auditServer struct {
 	cell apidb.Cell
 }
 
-func (a *audit) found(f Finding) {
+func (a *audit) addFinding(f Finding) {
 	if f.repair == nil && f.Manual == "" {
 		f.Manual = manual[f.Kind]
 	}
@@ -147,49 +147,49 @@ func (a *audit) found(f Finding) {
 // complete reports whether every cell was checked: only then is it known that something is in none.
 func (a *audit) complete() bool { return len(a.checked) == len(a.cells) }
 
-// errUnasked says that a service does not answer, which the report has.
-var errUnasked = errors.New("no answer")
+// errNoAnswer says that a service does not answer, which the report has.
+var errNoAnswer = errors.New("no answer")
 
-// uncheckedCell is the error of a cell, which is unchecked from now on, with errUnasked.
-func (a *audit) uncheckedCell(ctx context.Context, cell apidb.Cell, err error) error {
-	return a.noteUnavailable(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]},
+// cellUnavailable is the error of a cell, which is unchecked from now on, with errNoAnswer.
+func (a *audit) cellUnavailable(ctx context.Context, cell apidb.Cell, err error) error {
+	return a.recordUnavailable(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]},
 		func() { delete(a.checked, cell.UUID) })
 }
 
-// withoutPlacement is unasked, of Placement. What was read of it stays, for the repair of what was
-// found before.
-func (a *audit) withoutPlacement(ctx context.Context, err error) error {
-	return a.noteUnavailable(ctx, err, Unchecked{Leaves: leavesPlacement, Partly: a.placement},
+// placementUnavailable is cellUnavailable, of Placement. What was read of it stays, for the repair
+// of what was found before.
+func (a *audit) placementUnavailable(ctx context.Context, err error) error {
+	return a.recordUnavailable(ctx, err, Unchecked{Leaves: leavesPlacement, Partly: a.placement},
 		func() { a.placement = false })
 }
 
-// noteUnavailable notes once that a service does not answer, unless the audit ends or repairs.
-func (a *audit) noteUnavailable(ctx context.Context, err error, service Unchecked, lose func()) error {
-	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errUnasked) {
+// recordUnavailable notes once that a service does not answer, unless the audit ends or repairs.
+func (a *audit) recordUnavailable(ctx context.Context, err error, service Unchecked, mark func()) error {
+	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errNoAnswer) {
 		return err
 	}
-	lose()
+	mark()
 	if !slices.ContainsFunc(a.report.Unchecked, func(u Unchecked) bool { return u.Cell == service.Cell }) {
 		service.Why = err.Error()
 		a.report.Unchecked = append(a.report.Unchecked, service)
 	}
-	return fmt.Errorf("%w: %w", errUnasked, err)
+	return fmt.Errorf("%w: %w", errNoAnswer, err)
 }
 
-// auditAsked is gather.One for a cell that is unchecked if it does not answer. That it does not
+// askCell is gather.One for a cell that is unchecked if it does not answer. That it does not
 // know a thing is an answer.
-func auditAsked[T any](
+func askCell[T any](
 	ctx context.Context, a *audit, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
 ) (T, error) {
 	answer, err := gather.One(ctx, a.c.Gatherer, cell, ask)
 	if cellclient.IsNotFound(err) {
 		return answer, err
 	}
-	return answer, a.uncheckedCell(ctx, cell, err)
+	return answer, a.cellUnavailable(ctx, cell, err)
 }
 
-// fits reports whether a cell answers now from the database that is its own.
-func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {
+// checkDatabase returns an error unless a cell answers now from the database that is its own.
+func (a *audit) checkDatabase(ctx context.Context, cell apidb.Cell) error {
 	databases, err := a.c.Store.CellDatabases(ctx) // before it is asked
 	if err != nil {
 		return err
@@ -205,9 +205,9 @@ func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {
 	return nil
 }
 
-// stillDeleted is an error unless the cell of a server says that it is deleted, or does not know it
-// although its mapping says so.
-func (a *audit) stillDeleted(ctx context.Context, uuid string, cell apidb.Cell) error {
+// checkDeleted returns an error unless the cell of a server says that it is deleted, or does not
+// know it although its mapping says so.
+func (a *audit) checkDeleted(ctx context.Context, uuid string, cell apidb.Cell) error {
 	m, err := a.c.Store.Mapping(ctx, uuid)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (a *audit) stillDeleted(ctx context.Context, uuid string, cell apidb.Cell) 
 	if m.CellUUID != cell.UUID {
 		return errors.New("it is mapped to another cell now")
 	}
-	if err := a.fits(ctx, cell); err != nil {
+	if err := a.checkDatabase(ctx, cell); err != nil {
 		return err
 	}
 	states, err := cellmappings.States(ctx, a.c.Gatherer, cell, []string{uuid})

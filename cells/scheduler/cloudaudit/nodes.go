@@ -23,10 +23,10 @@ func (a *audit) readNodesAgain(ctx context.Context) (map[string]apidb.Node, erro
 		if !a.checked[cell.UUID] || cell.IsCell0() {
 			continue
 		}
-		answer, err := auditAsked(ctx, a, cell,
+		answer, err := askCell(ctx, a, cell,
 			func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
 		if err != nil {
-			if err := a.uncheckedCell(ctx, cell, err); !errors.Is(err, errUnasked) {
+			if err := a.cellUnavailable(ctx, cell, err); !errors.Is(err, errNoAnswer) {
 				return nil, err
 			}
 			continue
@@ -63,7 +63,7 @@ func (a *audit) auditNodes(ctx context.Context) error {
 					"node is held, or why else it is not reported. " +
 					"A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
 			}
-			a.found(Finding{
+			a.addFinding(Finding{
 				Kind:     FindingNodeMissing,
 				Cell:     names[n.CellUUID],
 				Host:     n.Host,
@@ -88,14 +88,14 @@ func (a *audit) auditNodes(ctx context.Context) error {
 				Hint: "--repair maps it, or says why not; so does `compute-agent cells manage discover-hosts`.",
 			}
 			if n.Problem == "" {
-				f.repair = a.mapping(n)
+				f.repair = a.mapRepair(n)
 			} else {
 				f.Manual, f.Hint = "the compute API may not map it", n.Problem
 			}
-			a.found(f)
+			a.addFinding(f)
 		}
 		if unknown := n.Details.UnknownGuests; unknown > 0 {
-			a.found(Finding{
+			a.addFinding(Finding{
 				Kind:     FindingUnknownGuests,
 				Cell:     n.cell.Name,
 				Host:     n.Host,
@@ -107,12 +107,12 @@ func (a *audit) auditNodes(ctx context.Context) error {
 					"each process of the cell has this version.",
 			})
 		}
-		lacks, err := a.withoutProvider(ctx, uuid)
-		if err != nil && !errors.Is(err, errUnasked) {
+		lacks, err := a.lacksProvider(ctx, uuid)
+		if err != nil && !errors.Is(err, errNoAnswer) {
 			return err
 		}
 		if lacks {
-			a.found(Finding{
+			a.addFinding(Finding{
 				Kind: FindingNoProvider, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
 				Text: fmt.Sprintf("Node %s of host %s has no resource provider in Placement: it gets no servers.",
 					n.Name, n.Host),
@@ -123,20 +123,20 @@ func (a *audit) auditNodes(ctx context.Context) error {
 	return nil
 }
 
-// withoutProvider reports whether Placement answers, and has had no resource provider of a node.
-func (a *audit) withoutProvider(ctx context.Context, node string) (bool, error) {
+// lacksProvider reports whether Placement answers, and has had no resource provider of a node.
+func (a *audit) lacksProvider(ctx context.Context, node string) (bool, error) {
 	if _, exists := a.places[node]; exists || !a.placement {
 		return false, nil
 	}
 	now, err := a.c.Placement.Providers(ctx, url.Values{"uuid": {node}})
 	if err != nil {
-		return false, a.withoutPlacement(ctx, fmt.Errorf("reading resource provider %s: %w", node, err))
+		return false, a.placementUnavailable(ctx, fmt.Errorf("reading resource provider %s: %w", node, err))
 	}
 	return len(now) == 0, nil
 }
 
-// mapping is the repair of a node that is not mapped. All nodes of a cell are mapped at once.
-func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
+// mapRepair is the repair of a node that is not mapped. All nodes of a cell are mapped at once.
+func (a *audit) mapRepair(n reportedNode) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		all, done := a.discovered[n.cell.UUID]
 		if !done {
@@ -174,15 +174,15 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 	}
 }
 
-// discovered is what mapping the nodes of a cell came to.
-type discovered struct {
+// discoverResult is the outcome of mapping the nodes of a cell.
+type discoverResult struct {
 	cellmappings.DiscoverReport
 	err error
 }
 
 // discover maps the nodes of a cell that may be mapped.
 func (a *audit) discover(ctx context.Context, cell apidb.Cell) (cellmappings.DiscoverReport, error) {
-	if err := a.fits(ctx, cell); err != nil {
+	if err := a.checkDatabase(ctx, cell); err != nil {
 		return cellmappings.DiscoverReport{}, err
 	}
 	return cellmappings.Discover(ctx, a.c.Store, a.c.Gatherer, a.cells,

@@ -39,12 +39,12 @@ func (a *audit) auditProviders(ctx context.Context) error {
 		if a.hasHost(place) || a.hasHost(a.roots[place]) {
 			continue
 		}
-		f, err := a.provider(ctx, place, trees[place], consumers[place])
+		f, err := a.checkProvider(ctx, place, trees[place], consumers[place])
 		if err != nil {
-			return a.withoutPlacement(ctx, err)
+			return a.placementUnavailable(ctx, err)
 		}
 		if f != nil {
-			a.found(*f)
+			a.addFinding(*f)
 		}
 	}
 	return nil
@@ -58,10 +58,10 @@ func (a *audit) hasHost(uuid string) bool {
 	return mapped || reported
 }
 
-// provider returns what is wrong with a tree outside those of known nodes; nil: nothing. A compute
-// node is always reported. Any other tree is right if it is in an aggregate with a node of a host,
-// or has no inventory and no consumers.
-func (a *audit) provider(ctx context.Context, place string, tree []string, consumers int) (*Finding, error) {
+// checkProvider returns what is wrong with a tree outside those of known nodes; nil: nothing. A
+// compute node is always reported. Any other tree is right if it is in an aggregate with a node of
+// a host, or has no inventory and no consumers.
+func (a *audit) checkProvider(ctx context.Context, place string, tree []string, consumers int) (*Finding, error) {
 	f := &Finding{Kind: FindingNoHost, Provider: place}
 	remove := "If nothing is held: openstack resource provider delete " + place
 	named := fmt.Sprintf("Resource provider %s (%s)", a.names[place], place)

@@ -46,7 +46,7 @@ func (a *audit) readPlacement(ctx context.Context) error {
 	if a.placement = err == nil; !a.placement {
 		a.auditProviderSet, a.report.Providers, a.report.Consumers = auditProviderSet{}, 0, 0
 	}
-	return a.withoutPlacement(ctx, err)
+	return a.placementUnavailable(ctx, err)
 }
 
 func (a *audit) readProviders(ctx context.Context) error {
@@ -147,14 +147,14 @@ func (a *audit) readDatabase(ctx context.Context) (err error) {
 func (a *audit) readCells(ctx context.Context) error {
 	for _, cell := range a.cells {
 		a.c.Progress("cell " + cell.Name)
-		err := a.fits(ctx, cell)
+		err := a.checkDatabase(ctx, cell)
 		if err == nil {
 			err = a.readCell(ctx, cell)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if a.uncheckedCell(ctx, cell, err) == nil {
+		if a.cellUnavailable(ctx, cell, err) == nil {
 			a.checked[cell.UUID] = true
 		}
 	}

@@ -26,7 +26,7 @@ func (a *audit) auditServers(ctx context.Context) error {
 		if !a.checked[cell.UUID] {
 			continue
 		}
-		if err := a.auditMappings(ctx, cell); err != nil && !errors.Is(err, errUnasked) {
+		if err := a.auditMappings(ctx, cell); err != nil && !errors.Is(err, errNoAnswer) {
 			return err
 		}
 	}
@@ -35,7 +35,7 @@ func (a *audit) auditServers(ctx context.Context) error {
 		if !a.checked[s.cell.UUID] {
 			continue // since it was read
 		}
-		if err := a.auditServer(ctx, s); err != nil && !errors.Is(err, errUnasked) {
+		if err := a.auditServer(ctx, s); err != nil && !errors.Is(err, errNoAnswer) {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 	for part := range slices.Chunk(suspects, cellwire.MaxStates) {
 		states, err := cellmappings.States(ctx, a.c.Gatherer, cell, part)
 		if err != nil {
-			return a.uncheckedCell(ctx, cell, err)
+			return a.cellUnavailable(ctx, cell, err)
 		}
 		mappings, err := a.c.Store.MappingsOf(ctx, part)
 		if err != nil {
@@ -117,7 +117,7 @@ func (a *audit) auditMapping(
 		}
 		f.Hint = "The compute API corrects it in one of its next rounds; --repair does it now."
 		f.repair = func(ctx context.Context) (string, error) {
-			if err := a.fits(ctx, cell); err != nil {
+			if err := a.checkDatabase(ctx, cell); err != nil {
 				return "", err
 			}
 			still, err := cellmappings.StillDiffering(ctx, a.c.Store, a.c.Gatherer, cell, []apidb.Mapping{m})
@@ -134,7 +134,7 @@ func (a *audit) auditMapping(
 	default:
 		return nil
 	}
-	a.found(f)
+	a.addFinding(f)
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 	settled := s.TaskState == "" &&
 		(s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped || s.VMState == cellwire.VMResized)
 	if settled && up && s.PowerState == plugins.PowerNoState {
-		now, err := auditAsked(ctx, a, s.cell,
+		now, err := askCell(ctx, a, s.cell,
 			func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
 		if err != nil && !cellclient.IsNotFound(err) {
 			return err
@@ -166,7 +166,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 				hint = "Find out what removed the guest. `openstack server migrate revert UUID` takes the server " +
 					"back to the host that keeps its former guest."
 			}
-			a.found(Finding{
+			a.addFinding(Finding{
 				Kind:     FindingGuestMissing,
 				Server:   s.UUID,
 				Cell:     s.cell.Name,
@@ -193,7 +193,7 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 
 // auditSource says that the host from which a server was migrated has no guest of it any more.
 func (a *audit) auditSource(ctx context.Context, s auditServer) error {
-	moves, err := auditAsked(ctx, a, s.cell,
+	moves, err := askCell(ctx, a, s.cell,
 		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 			return c.MigrationsOf(ctx, s.UUID)
 		})
@@ -210,7 +210,7 @@ func (a *audit) auditSource(ctx context.Context, s auditServer) error {
 	for i := range moves {
 		if m := &moves[i]; m.SourceGuest == cellwire.SourceGuestMissing && m.DestHost == s.Host &&
 			a.up[hostKey{s.cell.UUID, m.SourceHost}] {
-			a.found(Finding{
+			a.addFinding(Finding{
 				Kind: FindingGuestMissing, Server: s.UUID,
 				Cell: s.cell.Name, Host: m.SourceHost, Provider: m.SourceNodeUUID,
 				Text: fmt.Sprintf(
@@ -226,7 +226,7 @@ func (a *audit) auditSource(ctx context.Context, s auditServer) error {
 // auditHeld says what is wrong with the allocations of a server, as they are now. One that moves
 // may hold something on all its hosts, its migration the rest.
 func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
-	hosts, err := auditAsked(ctx, a, s.cell,
+	hosts, err := askCell(ctx, a, s.cell,
 		func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
 			return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{s.UUID}})
 		})
@@ -235,7 +235,7 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 	}
 	held, err := a.c.Placement.Allocations(ctx, s.UUID)
 	if err != nil {
-		return a.withoutPlacement(ctx, err)
+		return a.placementUnavailable(ctx, err)
 	}
 	if len(hosts) == 0 || !slices.Contains(hosts[0].Hosts, s.Host) {
 		return nil // deleted, or moved away, meanwhile
@@ -260,7 +260,7 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 		f.Text = fmt.Sprintf("Server %s on host %s holds nothing of it in Placement: its host can be sold twice.",
 			s.UUID, s.Host)
 		f.Hint = "On the host: compute-agent allocations heal"
-		a.found(f)
+		a.addFinding(f)
 		return nil
 	case len(elsewhere) == 0:
 		return nil
@@ -274,29 +274,29 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 	f.Text = fmt.Sprintf("Server %s is on host %s, and holds something on %s.", s.UUID, s.Host, there)
 	f.Hint = "On the other host: compute-agent allocations audit says whether it has the guest, and deletes the " +
 		"allocations with --heal --consumer " + s.UUID + " if it had."
-	a.found(f)
+	a.addFinding(f)
 	return nil
 }
 
 // auditConsumers looks for whom the allocations are that no living server accounts for.
 func (a *audit) auditConsumers(ctx context.Context) error {
 	a.c.Progress("the consumers")
-	var strange []string
+	var unaccounted []string
 	for consumer := range a.held {
 		if s, living := a.servers[consumer]; (!living || s.cell.IsCell0()) && !a.pending[consumer] {
-			strange = append(strange, consumer)
+			unaccounted = append(unaccounted, consumer)
 		}
 	}
-	slices.Sort(strange)
-	for part := range slices.Chunk(strange, cellwire.MaxStates) {
+	slices.Sort(unaccounted)
+	for part := range slices.Chunk(unaccounted, cellwire.MaxStates) {
 		mappings, err := a.c.Store.MappingsOf(ctx, part)
 		if err != nil {
 			return err
 		}
 		for _, consumer := range part {
 			m, mapped := mappings[consumer]
-			f, err := a.consumer(ctx, consumer, m, mapped)
-			if err != nil && !errors.Is(err, errUnasked) {
+			f, err := a.checkConsumer(ctx, consumer, m, mapped)
+			if err != nil && !errors.Is(err, errNoAnswer) {
 				return err
 			}
 			if !a.placement {
@@ -307,20 +307,20 @@ func (a *audit) auditConsumers(ctx context.Context) error {
 			}
 			held, err := a.c.Placement.Allocations(ctx, consumer)
 			if err != nil {
-				return a.withoutPlacement(ctx, err)
+				return a.placementUnavailable(ctx, err)
 			}
 			if len(held.Allocations) > 0 {
-				a.found(*f)
+				a.addFinding(*f)
 			}
 		}
 	}
 	return nil
 }
 
-// consumer is what is wrong with one of them, nil if nothing is, or if that is not known.
-func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapped bool) (*Finding, error) {
+// checkConsumer returns what is wrong with one of them, nil if nothing is, or if that is not known.
+func (a *audit) checkConsumer(ctx context.Context, uuid string, m apidb.Mapping, mapped bool) (*Finding, error) {
 	if !mapped {
-		return a.unknownConsumer(ctx, uuid)
+		return a.checkUnknownConsumer(ctx, uuid)
 	}
 	at := slices.IndexFunc(a.cells, func(c apidb.Cell) bool { return c.UUID == m.CellUUID })
 	if at < 0 || !a.checked[m.CellUUID] {
@@ -329,28 +329,28 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 	cell := a.cells[at]
 	states, err := cellmappings.States(ctx, a.c.Gatherer, cell, []string{uuid})
 	if err != nil {
-		return nil, a.uncheckedCell(ctx, cell, err)
+		return nil, a.cellUnavailable(ctx, cell, err)
 	}
 	state, known := states[uuid]
 	f := &Finding{Kind: FindingDeletedHolds, Server: uuid, Cell: cell.Name, Hint: "--repair removes them."}
 	switch {
 	case cell.IsCell0() && known:
-		f.Text = fmt.Sprintf("Server %s is on no host, and holds something on %s.", uuid, a.where(uuid))
+		f.Text = fmt.Sprintf("Server %s is on no host, and holds something on %s.", uuid, a.placesOf(uuid))
 	case known && state.Deleted, !known && m.Queued():
-		f.Text = fmt.Sprintf("Server %s is deleted, and holds something on %s.", uuid, a.where(uuid))
+		f.Text = fmt.Sprintf("Server %s is deleted, and holds something on %s.", uuid, a.placesOf(uuid))
 	default: // it is there since, or it is lost
 		return nil, nil
 	}
 	f.repair = func(ctx context.Context) (string, error) {
 		err := a.c.Placement.ReleaseIf(ctx, uuid,
-			func(ctx context.Context) error { return a.stillDeleted(ctx, uuid, cell) })
+			func(ctx context.Context) error { return a.checkDeleted(ctx, uuid, cell) })
 		if err != nil {
 			return "", err
 		}
 		if known && state.Deleted {
 			_, err := gather.One(ctx, a.c.Gatherer, cell,
 				func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
-					return struct{}{}, c.Freed(ctx, uuid)
+					return struct{}{}, c.MarkFreed(ctx, uuid)
 				})
 			if err != nil && !cellclient.IsNotFound(err) {
 				return "", fmt.Errorf("the allocations are removed, and the cell does not know it: %w", err)
@@ -361,13 +361,13 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 	return f, nil
 }
 
-// unknownConsumer is a consumer without a mapping: a migration, or none of ours.
-func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, error) {
+// checkUnknownConsumer checks a consumer without a mapping: a migration, or none of ours.
+func (a *audit) checkUnknownConsumer(ctx context.Context, uuid string) (*Finding, error) {
 	for _, cell := range a.cells {
 		if !a.checked[cell.UUID] || cell.IsCell0() {
 			continue
 		}
-		found, err := auditAsked(ctx, a, cell,
+		found, err := askCell(ctx, a, cell,
 			func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 				return c.Migrations(ctx, cellwire.MigrationQuery{UUID: uuid, Limit: 1})
 			})
@@ -375,7 +375,7 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 			return nil, err
 		}
 		if len(found) > 0 {
-			return a.migration(ctx, cell, found[0])
+			return a.checkMigration(ctx, cell, found[0])
 		}
 	}
 	if !a.complete() {
@@ -385,22 +385,22 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 		Kind:     FindingNoConsumer,
 		Consumer: uuid,
 		Text: fmt.Sprintf("Consumer %s is no server and no migration of this cloud, and holds something on %s.",
-			uuid, a.where(uuid)),
+			uuid, a.placesOf(uuid)),
 		Hint: "It may be another service's (`openstack resource provider allocation show " + uuid +
 			"` says whose). If nothing uses it: openstack resource provider allocation delete " + uuid,
 	}, nil
 }
 
-// migration is what is wrong with a migration that holds something, nil if nothing is. One that is
-// over needs nothing if its server holds what it needs, where it is.
-func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (*Finding, error) {
+// checkMigration returns what is wrong with a migration that holds something, nil if nothing is.
+// One that is over needs nothing if its server holds what it needs, where it is.
+func (a *audit) checkMigration(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (*Finding, error) {
 	if !isOver(m) {
 		return nil, nil // it is under way, waits for a host, or the scheduler gives it back
 	}
 	f := &Finding{
 		Kind: FindingEndedHolds, Consumer: m.UUID, Server: m.ServerUUID, Cell: cell.Name, Host: m.SourceHost,
 		Text: fmt.Sprintf("Migration %s of server %s is %s, and holds something on %s.",
-			m.UUID, m.ServerUUID, m.Status, a.where(m.UUID)),
+			m.UUID, m.ServerUUID, m.Status, a.placesOf(m.UUID)),
 		Hint: "--repair removes it.",
 	}
 	err := a.checkNeedless(ctx, cell, m)
@@ -416,7 +416,7 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 	}
 	f.repair = func(ctx context.Context) (string, error) {
 		err := a.c.Placement.ReleaseIf(ctx, m.UUID, func(ctx context.Context) error {
-			if err := a.fits(ctx, cell); err != nil {
+			if err := a.checkDatabase(ctx, cell); err != nil {
 				return err
 			}
 			now, err := gather.One(ctx, a.c.Gatherer, cell,
@@ -463,7 +463,7 @@ func (e *neededError) Error() string {
 // something itself on the node where it is: then it needs nothing of what the migration holds. The
 // error is a *neededError if that is known.
 func (a *audit) checkNeedless(ctx context.Context, cell apidb.Cell, m cellwire.Migration) error {
-	server, err := auditAsked(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+	server, err := askCell(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 		return c.Server(ctx, m.ServerUUID)
 	})
 	if cellclient.IsNotFound(err) || err == nil && server.Deleted {
@@ -474,7 +474,7 @@ func (a *audit) checkNeedless(ctx context.Context, cell apidb.Cell, m cellwire.M
 	}
 	held, err := a.c.Placement.Allocations(ctx, m.ServerUUID)
 	if err != nil {
-		return a.withoutPlacement(ctx, err)
+		return a.placementUnavailable(ctx, err)
 	}
 	if server.NodeUUID == "" {
 		return &neededError{server: m.ServerUUID}
@@ -487,8 +487,8 @@ func (a *audit) checkNeedless(ctx context.Context, cell apidb.Cell, m cellwire.M
 	return &neededError{m.ServerUUID, server.Host}
 }
 
-// where names the nodes on which a consumer holds something.
-func (a *audit) where(consumer string) string {
+// placesOf names the nodes on which a consumer holds something.
+func (a *audit) placesOf(consumer string) string {
 	var names []string
 	for root := range a.held[consumer] {
 		name := a.names[root]

@@ -43,12 +43,14 @@ func (c *Client) AnswersCandidates(ctx context.Context) bool {
 //
 // The error is a *[resourcerequest.InvalidError] where this Placement does not serve such requests.
 func (c *Client) Candidates(ctx context.Context, r resourcerequest.Request) ([]resourcerequest.Candidate, error) {
-	all, _, err := c.given(ctx, r)
+	all, _, err := c.queryCandidates(ctx, r)
 	return all, err
 }
 
-// given are the candidates for a request, and how many Placement gave.
-func (c *Client) given(ctx context.Context, r resourcerequest.Request) ([]resourcerequest.Candidate, int, error) {
+// queryCandidates returns the candidates for a request, and how many Placement returned.
+func (c *Client) queryCandidates(
+	ctx context.Context, r resourcerequest.Request,
+) ([]resourcerequest.Candidate, int, error) {
 	var answer resourcerequest.Answer
 	if err := c.candidates(ctx, r, &answer); err != nil {
 		return nil, 0, err
@@ -69,7 +71,7 @@ func (c *Client) Ask(
 ) (candidates []resourcerequest.Candidate, more bool, err error) {
 	answers := make([]struct {
 		candidates []resourcerequest.Candidate
-		given      int
+		returned   int
 		err        error
 	}, len(requests))
 	var wait sync.WaitGroup
@@ -77,7 +79,7 @@ func (c *Client) Ask(
 		r.InTree = tree
 		wait.Go(func() {
 			a := &answers[i]
-			a.candidates, a.given, a.err = c.given(ctx, r)
+			a.candidates, a.returned, a.err = c.queryCandidates(ctx, r)
 		})
 	}
 	wait.Wait()
@@ -91,7 +93,7 @@ func (c *Client) Ask(
 			return nil, false, a.err
 		}
 		found = append(found, a.candidates)
-		more = more || a.given >= r.MaxCandidates()
+		more = more || a.returned >= r.MaxCandidates()
 	}
 	return merge(found, requests[0].MaxCandidates()), more, nil
 }

@@ -31,7 +31,7 @@ func (c *Client) Check(ctx context.Context, r resourcerequest.Request) error {
 // candidates is GET /allocation_candidates. Aggregates of the root are asked for with
 // root_member_of, or where there is no such extension with member_of, as Nova does.
 func (c *Client) candidates(ctx context.Context, r resourcerequest.Request, out *resourcerequest.Answer) error {
-	r.RootMemberOf = r.Confined() && c.asksRoots()
+	r.RootMemberOf = r.Confined() && c.nextAsksRoots()
 	call := &placementclient.Call{Method: http.MethodGet, Path: candidatesPath + "?" + r.Query().Encode(), Out: out}
 	if wanted := r.Extensions(); len(wanted) > 0 {
 		call.Microversion, call.Extensions = wire.Version(wire.RequestedExtensions).String(), strings.Join(wanted, ", ")
@@ -44,7 +44,7 @@ func (c *Client) candidates(ctx context.Context, r resourcerequest.Request, out 
 	}
 	answered := failed == nil || errors.Is(failed, placementclient.ErrInvalid)
 	if r.RootMemberOf && answered && !grantsExtension(call.Header, wire.ExtRootMemberOf) {
-		c.withoutRoots.Store(rootsAgain)
+		c.withoutRoots.Store(rootsRetryAfter)
 		*out = resourcerequest.Answer{}
 		return c.candidates(ctx, r, out)
 	}
@@ -61,12 +61,12 @@ func (c *Client) candidates(ctx context.Context, r resourcerequest.Request, out 
 	return nil
 }
 
-// rootsAgain is how many requests go without root_member_of after one was refused it: then it is
-// tried again, because Placement may be another one.
-const rootsAgain = 100
+// rootsRetryAfter is how many requests go without root_member_of after one was refused it: then it
+// is tried again, because Placement may be another one.
+const rootsRetryAfter = 100
 
-// asksRoots says whether the next request is to ask for root_member_of.
-func (c *Client) asksRoots() bool {
+// nextAsksRoots says whether the next request is to ask for root_member_of.
+func (c *Client) nextAsksRoots() bool {
 	for {
 		left := c.withoutRoots.Load()
 		if left <= 0 {

@@ -187,14 +187,14 @@ func (q *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Count
 // fromCells adds up what the cells say, what the API database knows of those that are down, and
 // what is in none yet. all says that before, which the database knew first, has all servers.
 func (q *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, all bool) (projectUsage, error) {
-	c := projectUsage{before: before}
+	total := projectUsage{before: before}
 	cells, err := q.o.Store.Cells(ctx)
 	if err != nil {
-		return c, fmt.Errorf("reading the cells: %w", err)
+		return total, fmt.Errorf("reading the cells: %w", err)
 	}
 	pending, err := q.o.Store.BuildRequests(ctx, of.project, 0)
 	if err != nil {
-		return c, fmt.Errorf("reading the build requests of project %s: %w", of.project, err)
+		return total, fmt.Errorf("reading the build requests of project %s: %w", of.project, err)
 	}
 	answers := gather.All(ctx, q.o.Gatherer, cells,
 		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
@@ -209,12 +209,12 @@ func (q *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 	for _, a := range answers {
 		switch {
 		case a.Down():
-			c.down = append(c.down, a.Cell)
+			total.down = append(total.down, a.Cell)
 			down[a.Cell.UUID], downUUIDs = true, append(downUUIDs, a.Cell.UUID)
 		case a.Err != nil:
-			return c, fmt.Errorf("counting the usage of %s in cell %s: %w", of, a.Cell.Name, a.Err)
+			return total, fmt.Errorf("counting the usage of %s in cell %s: %w", of, a.Cell.Name, a.Err)
 		default:
-			addUsage(&c.usage, a.Value.Instances, a.Value.Cores, a.Value.RAM)
+			addUsage(&total.usage, a.Value.Instances, a.Value.Cores, a.Value.RAM)
 		}
 	}
 	moving := false
@@ -224,31 +224,31 @@ func (q *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 		}
 		if b.CellUUID == "" || !down[b.CellUUID] { // that of a down cell is counted with it
 			moving = true
-			addUsage(&c.usage, 1, b.Flavor.VCPUs, b.Flavor.MemoryMB)
+			addUsage(&total.usage, 1, b.Flavor.VCPUs, b.Flavor.MemoryMB)
 		}
 	}
 	if len(downUUIDs) > 0 {
 		there, err := q.countMappings(ctx, of, downUUIDs)
 		if err != nil {
-			return c, fmt.Errorf("in cells that are down: %w", err)
+			return total, fmt.Errorf("in cells that are down: %w", err)
 		}
-		c.inDownCells = there.Instances
-		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
+		total.inDownCells = there.Instances
+		addUsage(&total.usage, there.Instances, there.Cores, there.RAM)
 	}
-	if moving && all && (c.usage.Instances > before.Instances ||
-		c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
+	if moving && all && (total.usage.Instances > before.Instances ||
+		total.usage.Cores > before.Cores || total.usage.RAM > before.RAM) {
 		// A server that came into its cell just now is counted there and as a build request. The
 		// mappings count it once, and do not count what is being deleted, which its cell counts.
 		once, err := q.deleting(ctx, of, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
 		if err != nil {
-			return c, err
+			return total, err
 		}
 		addUsage(&once, before.Instances, before.Cores, before.RAM)
-		c.usage.Instances = min(c.usage.Instances, once.Instances)
-		c.usage.Cores = min(c.usage.Cores, once.Cores)
-		c.usage.RAM = min(c.usage.RAM, once.RAM)
+		total.usage.Instances = min(total.usage.Instances, once.Instances)
+		total.usage.Cores = min(total.usage.Cores, once.Cores)
+		total.usage.RAM = min(total.usage.RAM, once.RAM)
 	}
-	return c, nil
+	return total, nil
 }
 
 // deleting is what servers have that are being deleted in cells. It costs one request for each cell

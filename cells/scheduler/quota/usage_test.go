@@ -196,7 +196,7 @@ func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
 			w.must(w.store.Place(ctx, uuid, w.cells[cell].UUID))
 		}
 		if built {
-			w.must(w.store.Built(ctx, uuid))
+			w.must(w.store.FinishBuild(ctx, uuid))
 		}
 		uuids = append(uuids, uuid)
 	}

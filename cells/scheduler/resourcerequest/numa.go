@@ -38,9 +38,9 @@ type numaPlan struct {
 	divided  func(n int) ([]guestCell, bool)
 	affinity extraspecs.Affinity
 	devices  map[string]bool // classes of which a cell may be near
-	// onCells says that hosts without cells as providers do not do, elsewhere that those with do
-	// not.
-	onCells, elsewhere bool
+	// onlyWithCells says that hosts without cells as providers do not do, onlyWithoutCells that
+	// those with do not.
+	onlyWithCells, onlyWithoutCells bool
 }
 
 // guestCell is what a NUMA cell of a guest asks for: amounts by class.
@@ -129,12 +129,12 @@ func (r *Request) fill(p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestC
 		}
 	}
 	required, named := r.groups[""].traits[TraitNUMARoot]
-	p.onCells, p.elsewhere = named && required, named && !required
+	p.onlyWithCells, p.onlyWithoutCells = named && required, named && !required
 	for _, suffixes := range r.subtrees {
-		p.onCells = p.onCells || slices.ContainsFunc(suffixes, isCellGroup)
+		p.onlyWithCells = p.onlyWithCells || slices.ContainsFunc(suffixes, isCellGroup)
 	}
-	p.onCells = p.onCells || p.affinity == extraspecs.AffinityRequired && len(p.devices) > 0
-	if p.onCells && p.elsewhere {
+	p.onlyWithCells = p.onlyWithCells || p.affinity == extraspecs.AffinityRequired && len(p.devices) > 0
+	if p.onlyWithCells && p.onlyWithoutCells {
 		return invalidf("The flavor forbids the trait %s, and asks for what only hosts with that have.", TraitNUMARoot)
 	}
 	var whole bool
@@ -148,7 +148,7 @@ func (r *Request) fill(p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestC
 	if err := p.addPages(kib, large); err != nil {
 		return err
 	}
-	whole = whole || f.ExtraSpecs["hw:mem_page_size"] != "" || p.whole[ClassPCPU] > 0 || p.onCells
+	whole = whole || f.ExtraSpecs["hw:mem_page_size"] != "" || p.whole[ClassPCPU] > 0 || p.onlyWithCells
 	p.divided = func(n int) ([]guestCell, bool) {
 		even, ok := extraspecs.Divide(n, f.VCPUs, f.MemoryMB)
 		if whole || !ok {
@@ -237,8 +237,8 @@ func (p *numaPlan) addPages(kib uint64, large bool) error {
 			p.pages = append(p.pages, size)
 		}
 	}
-	if len(p.pages) == 0 && large && !p.onCells {
-		p.elsewhere = true // its pages may be of another size
+	if len(p.pages) == 0 && large && !p.onlyWithCells {
+		p.onlyWithoutCells = true // its pages may be of another size
 		return nil
 	}
 	if len(p.pages) == 0 {

@@ -31,14 +31,14 @@ const (
 
 // Request is what a server needs, as GET /allocation_candidates takes it: see [Request.Query].
 type Request struct {
-	groups   map[string]*requestGroup // by suffix; "" is the group without one
-	policy   string                   // group_policy; "": the flavor has none
-	written  int                      // how many suffixed groups the flavor has
-	subtrees map[string][]string      // same_subtree: suffixes, by the name of the set
-	root     map[string]bool          // traits of the root; true: required, false: forbidden
-	cpus     cpuKinds
-	plan     *numaPlan // how hosts with NUMA cells are asked; nil: as all others
-	onCells  nestedForm
+	groups       map[string]*requestGroup // by suffix; "" is the group without one
+	policy       string                   // group_policy; "": the flavor has none
+	flavorGroups int                      // how many suffixed groups the flavor has
+	subtrees     map[string][]string      // same_subtree: suffixes, by the name of the set
+	root         map[string]bool          // traits of the root; true: required, false: forbidden
+	cpus         cpuKinds
+	plan         *numaPlan // how hosts with NUMA cells are asked; nil: as all others
+	onCells      nestedForm
 
 	// OneOf are aggregates of which the root has to be in one of each list, NoneOf those that it
 	// must not be in.
@@ -146,7 +146,7 @@ func (r *Request) finish() error {
 	if !asked {
 		return invalidf("The flavor asks for no resources.")
 	}
-	r.written = r.suffixed()
+	r.flavorGroups = r.suffixed()
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (r *Request) suffixed() int {
 
 // LacksPolicy reports whether the flavor has several groups and does not say how they may share
 // providers. OpenStack's Placement refuses it.
-func (r *Request) LacksPolicy() bool { return r.policy == "" && r.written > 1 }
+func (r *Request) LacksPolicy() bool { return r.policy == "" && r.flavorGroups > 1 }
 
 // Extensions are the extensions of Placement that the request asks for, in this order. Without
 // wire.ExtRootMemberOf it can be asked in another way; the others it needs.
@@ -203,7 +203,7 @@ func (r *Request) forbidsOnly() bool {
 // PolicyRequired is the refusal of a request that lacks a group_policy, an *[InvalidError].
 func (r *Request) PolicyRequired() error {
 	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' "+
-		"then: isolate or none.", r.written)
+		"then: isolate or none.", r.flavorGroups)
 }
 
 func (r *Request) group(suffix string) *requestGroup {
@@ -308,8 +308,8 @@ func (r Request) Query() url.Values {
 	return q
 }
 
-// longestQuery is how long a query is at most that an administrator is given to paste, in bytes.
-const longestQuery = 2000
+// maxQueryLength is how long a query is at most that an administrator is given to paste, in bytes.
+const maxQueryLength = 2000
 
 // Explain is how an administrator finds out what each host lacks for the request; "" if its query
 // is too long to paste.
@@ -318,14 +318,14 @@ func (r Request) Explain() string {
 	query := r.Query()
 	query.Del("limit")
 	text := strings.NewReplacer("%3A", ":", "%2C", ",", "%21", "!").Replace(query.Encode())
-	if len(text) > longestQuery {
+	if len(text) > maxQueryLength {
 		return ""
 	}
 	kind := "hosts"
 	switch {
 	case r.onCells.cells > 0:
 		kind = "hosts with NUMA cells"
-	case r.plan != nil && !r.plan.elsewhere:
+	case r.plan != nil && !r.plan.onlyWithoutCells:
 		kind = "hosts without NUMA cells"
 	}
 	return fmt.Sprintf("What %s lack, the bundled Placement says: compute-agent placement explain '%s'.", kind, text)
@@ -336,7 +336,7 @@ func (r *Request) Confined() bool { return len(r.OneOf)+len(r.NoneOf) > 0 }
 
 // addAggregates adds the aggregates to the query: as member_of of the unsuffixed group, as in Nova,
 // or as root_member_of. The providers that serve other groups are in no aggregates. Beyond
-// mostAggregates, lists are left out; the scheduler checks all of them on the hosts.
+// maxAggregates, lists are left out; the scheduler checks all of them on the hosts.
 func (r *Request) addAggregates(q url.Values) {
 	name := "member_of"
 	switch {
@@ -347,7 +347,7 @@ func (r *Request) addAggregates(q url.Values) {
 	}
 	listed := 0
 	add := func(operator string, list []string) {
-		if len(list) > 0 && listed+len(list) <= mostAggregates {
+		if len(list) > 0 && listed+len(list) <= maxAggregates {
 			q.Add(name, operator+strings.Join(list, ","))
 			listed += len(list)
 		}
@@ -358,9 +358,9 @@ func (r *Request) addAggregates(q url.Values) {
 	add("!in:", r.NoneOf)
 }
 
-// mostAggregates bounds the aggregates in a query, which has no bound in itself: servers and
+// maxAggregates bounds the aggregates in a query, which has no bound in itself: servers and
 // proxies refuse one of more than some KiB.
-const mostAggregates = 80
+const maxAggregates = 80
 
 // RequiredTraits are the traits that the request requires of any group, or of the root.
 func (r *Request) RequiredTraits() map[string]bool {

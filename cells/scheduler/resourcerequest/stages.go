@@ -17,8 +17,8 @@ import (
 // unsuffixed group of the first kind forbids HW_NUMA_ROOT, so that it never takes processors of one
 // cell and memory of another.
 
-// mostCells is how many cells a guest is divided into that does not say how many it has.
-const mostCells = 8
+// maxCells is how many cells a guest is divided into that does not say how many it has.
+const maxCells = 8
 
 // nestedForm is what only a request to hosts with NUMA cells has.
 type nestedForm struct {
@@ -63,9 +63,9 @@ func (r *Request) HasStages() bool { return r.plan != nil }
 func (r Request) Stages(cells bool) [][]Request {
 	p := r.plan
 	switch {
-	case p == nil || p.elsewhere:
+	case p == nil || p.onlyWithoutCells:
 		return [][]Request{{r}}
-	case !cells && p.onCells:
+	case !cells && p.onlyWithCells:
 		return nil
 	case !cells: // a host that has cells since then is not asked as if it had none
 		return [][]Request{{r.withoutCells()}}
@@ -74,14 +74,14 @@ func (r Request) Stages(cells bool) [][]Request {
 	for _, size := range p.pages {
 		out = append(out, r.divisions(withPages(p.cells, size))...)
 	}
-	if !p.onCells {
+	if !p.onlyWithCells {
 		at := 0
 		if p.affinity == extraspecs.AffinityPreferred && len(p.devices) > 0 {
 			at = len(out) - 1 // it is not known which devices are near
 		}
 		out[at] = append(out[at], r.withoutCells())
 	}
-	for n := len(p.cells) + 1; n <= mostCells; n++ {
+	for n := len(p.cells) + 1; n <= maxCells; n++ {
 		if parts, ok := p.divided(n); ok {
 			out = append(out, r.divisions(parts)...)
 		}
@@ -143,17 +143,17 @@ func (r Request) withCells(cells []guestCell, near nearness) Request {
 		g := out.group(cellGroup + strconv.Itoa(i))
 		g.resources, g.traits[TraitNUMARoot] = amounts, true
 		for trait, required := range traits {
-			if follows(trait, amounts) || !required {
+			if concernsProcessors(trait, amounts) || !required {
 				g.traits[trait] = required
 			}
 		}
 	}
 	for trait, required := range traits {
 		switch {
-		case trait == TraitNUMARoot, follows(trait, r.plan.whole):
+		case trait == TraitNUMARoot, concernsProcessors(trait, r.plan.whole):
 		case !required:
 			rest.traits[trait], out.root[trait] = false, false
-		case stays(trait, rest.resources):
+		case concernsRest(trait, rest.resources):
 			rest.traits[trait] = true
 		default:
 			out.root[trait] = true
@@ -166,9 +166,9 @@ func (r Request) withCells(cells []guestCell, near nearness) Request {
 	return out
 }
 
-// follows reports whether a trait is about processors, and there are some. Those of memory
-// encryption are on the providers of its contexts.
-func follows(trait string, amounts map[string]int64) bool {
+// concernsProcessors reports whether a trait is about processors, and there are some. Those of
+// memory encryption are on the providers of its contexts.
+func concernsProcessors(trait string, amounts map[string]int64) bool {
 	for _, of := range encryptionTraits {
 		if trait == of {
 			return false
@@ -177,9 +177,9 @@ func follows(trait string, amounts map[string]int64) bool {
 	return strings.HasPrefix(trait, "HW_CPU_") && amounts[ClassVCPU]+amounts[ClassPCPU] > 0
 }
 
-// stays reports whether a trait may be about what the unsuffixed group has beside processors and
-// memory.
-func stays(trait string, resources map[string]int64) bool {
+// concernsRest reports whether a trait may be about what the unsuffixed group has beside processors
+// and memory.
+func concernsRest(trait string, resources map[string]int64) bool {
 	if strings.HasPrefix(trait, "STORAGE_") {
 		return resources[ClassDisk] > 0
 	}
@@ -195,7 +195,7 @@ func stays(trait string, resources map[string]int64) bool {
 // With other groups beside them Placement cannot be asked for that alone, and candidates that are
 // not so are left out here.
 func (r *Request) chooseGroupPolicy() {
-	isolated := r.policy == "isolate" && r.written > 1
+	isolated := r.policy == "isolate" && r.flavorGroups > 1
 	switch {
 	case r.LacksPolicy(): // Placement is asked as if it were none, or refuses
 	case r.suffixed() < 2:

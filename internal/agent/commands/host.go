@@ -104,7 +104,7 @@ func (h Host) Nodes(ctx context.Context) (nodes statedir.Nodes, err error) {
 }
 
 // GiveNode assigns a node to another driver.
-func (h Host) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gift, error) {
+func (h Host) GiveNode(ctx context.Context, r control.GiveRequest) (control.Assignment, error) {
 	return requestWith(ctx, h, h.passTimeout(), r, (*control.Client).GiveNode, agent.GiveNodeOffline)
 }
 

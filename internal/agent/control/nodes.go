@@ -83,8 +83,8 @@ type GiveRequest struct {
 	DryRun bool
 }
 
-// Gift is the result of a [GiveRequest].
-type Gift struct {
+// Assignment is the result of a [GiveRequest].
+type Assignment struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
 	// From is the previous driver, "" for none.
@@ -188,8 +188,8 @@ func (c *Client) RemoveNode(ctx context.Context, r RemoveRequest) (Removal, erro
 }
 
 // GiveNode assigns a node to another driver.
-func (c *Client) GiveNode(ctx context.Context, r GiveRequest) (Gift, error) {
-	return post[Gift](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t",
+func (c *Client) GiveNode(ctx context.Context, r GiveRequest) (Assignment, error) {
+	return post[Assignment](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t",
 		url.PathEscape(r.Node), url.QueryEscape(r.To), r.DryRun), nil)
 }
 

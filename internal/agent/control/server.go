@@ -38,7 +38,7 @@ type Agent interface {
 	// RemoveNode deletes a node that no longer exists.
 	RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error)
 	// GiveNode assigns a node to another driver.
-	GiveNode(ctx context.Context, r GiveRequest) (Gift, error)
+	GiveNode(ctx context.Context, r GiveRequest) (Assignment, error)
 	// Audit compares allocations with guests, and deletes orphaned ones on request.
 	Audit(ctx context.Context, r audit.Request) (audit.Report, error)
 	// HealAllocations creates allocations for guests that have none.

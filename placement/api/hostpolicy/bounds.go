@@ -63,9 +63,9 @@ func newBounds(now func() time.Time) bounds {
 	}
 }
 
-// MayWrite takes a write of the host from what it has left, before anything is done for it. Without
-// any left the answer is 429, with the time to wait.
-func (r *Request) MayWrite() error {
+// SpendWrite takes a write of the host from what it has left, before anything is done for it.
+// Without any left the answer is 429, with the time to wait.
+func (r *Request) SpendWrite() error {
 	p := r.policy
 	wait := p.bounds.writes.spend(r.id.Name, min(1+r.x.Received()/bytesPerWrite, maxHostWrites))
 	if wait <= 0 {

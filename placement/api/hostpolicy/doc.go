@@ -8,7 +8,7 @@
 //	                  ─▶ Request.Reclaim    providers of others give up the uuids of its nodes
 //	        a read    ─▶ Request.MayRead    of the snapshot that the answer is made of; a list too
 //	        a body    ─▶ Request.MayName    names nothing of others, before anything is looked up
-//	        a write   ─▶ Request.MayWrite   has the host writes left? (429)
+//	        a write   ─▶ Request.SpendWrite has the host writes left? (429)
 //	                  ─▶ Request.Guarded    the transaction, judged by what it touched
 //
 // The rules:

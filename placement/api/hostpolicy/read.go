@@ -49,7 +49,8 @@ func (a Access) Reads() bool {
 }
 
 // Admit refuses a call that no host may make, or that the policy of the server does not allow to
-// hosts. It runs before the handler.
+// hosts. If it admits the call, it also reserves the compute nodes that the certificate names for
+// the host. It runs before the handler.
 func (r *Request) Admit(access Access) error {
 	needs := map[Access]Action{
 		ReadConsumer: ActionAllocations, WriteAllocations: ActionAllocations, CreateNames: ActionNames,

@@ -83,31 +83,31 @@ func Removal(w io.Writer, r control.Removal) error {
 	return p.err
 }
 
-// Gift prints the result of assigning a node to a driver.
-func Gift(w io.Writer, g control.Gift) error {
+// Assignment prints the result of assigning a node to a driver.
+func Assignment(w io.Writer, a control.Assignment) error {
 	p := newPrinter(w)
-	node := fmt.Sprintf("node %s (%s)", g.Name, g.UUID)
+	node := fmt.Sprintf("node %s (%s)", a.Name, a.UUID)
 	from := "no driver"
-	if g.From != "" {
-		from = "driver " + g.From
+	if a.From != "" {
+		from = "driver " + a.From
 	}
 	switch {
-	case len(g.ViolationGroups) > 0:
-		p.line("%s was not assigned to driver %s, and nothing was changed:", node, g.To)
-		for _, o := range g.ViolationGroups {
+	case len(a.ViolationGroups) > 0:
+		p.line("%s was not assigned to driver %s, and nothing was changed:", node, a.To)
+		for _, o := range a.ViolationGroups {
 			p.line("  - %s", o)
 		}
 		return p.err
-	case g.Given && g.Offline:
-		p.line("%s belongs to driver %s from the next start of the agent; it belonged to %s.", node, g.To, from)
-	case g.Given:
-		p.line("%s now belongs to driver %s; it belonged to %s.", node, g.To, from)
+	case a.Given && a.Offline:
+		p.line("%s belongs to driver %s from the next start of the agent; it belonged to %s.", node, a.To, from)
+	case a.Given:
+		p.line("%s now belongs to driver %s; it belonged to %s.", node, a.To, from)
 	default:
-		p.line("%s belongs to %s and can be assigned to driver %s.", node, from, g.To)
+		p.line("%s belongs to %s and can be assigned to driver %s.", node, from, a.To)
 	}
-	if g.From != "" {
+	if a.From != "" {
 		p.line("What only driver %s reported is removed from Placement; inventory that is allocated stays, closed "+
-			"for new instances, until it is free.", g.From)
+			"for new instances, until it is free.", a.From)
 	}
 	return p.err
 }
