@@ -223,7 +223,7 @@ func (s auditedStore) nodes(ctx context.Context) map[string]apidb.Node {
 	return byUUID
 }
 
-// nodeChange is that of a node; false if nothing differs.
+// nodeChange returns the audit record's change of a node; false if nothing differs.
 func nodeChange(before, after *apidb.Node) (auditlog.Change, bool) {
 	shown := after
 	var was, is any

@@ -171,7 +171,7 @@ var (
 // other stands for all that has no series of its own.
 const other = "other"
 
-// vmStates are those that there are.
+// vmStates are the vm_states of servers, which have a series each.
 var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopped,
 	cellwire.VMError, cellwire.VMSoftDeleted}
 

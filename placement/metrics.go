@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// metrics are those of one service. It is safe for concurrent use.
+// metrics are the metrics of one service. They are safe for concurrent use.
 type metrics struct {
 	osapi.MetricsPage
 	answers  *osapi.AnswerMetrics

@@ -43,7 +43,7 @@ type Server struct {
 	delay   time.Duration
 	// stopping: the context of Serve has ended.
 	stopping *atomic.Bool
-	// connections are those of all servers of the process.
+	// connections are the connections of all servers of the process, which share a limit.
 	connections *osapi.Connections
 	audit       *auditlog.Log
 	log         zerolog.Logger

@@ -123,7 +123,7 @@ type HostInfo struct {
 	FormerNodes map[string]string
 }
 
-// PresentNode is the name that a node has now which had, or has, a name.
+// PresentNode returns the present name of the node that has, or had, a name.
 func (h HostInfo) PresentNode(name string) string {
 	if present, former := h.FormerNodes[name]; former {
 		return present

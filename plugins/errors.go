@@ -65,10 +65,10 @@ type Violation struct {
 	Consumer, Provider string
 	// Class is a resource class.
 	Class string
-	// Problem describes it, without what the other fields say: those with the same text are shown
-	// together.
+	// Problem describes the violation. It does not repeat the other fields, because violations with
+	// the same text are shown together.
 	Problem string
-	// Hint is a hint. It is shown once for all that have the same.
+	// Hint says how to fix it. Violations with the same hint show it once.
 	Hint string
 }
 

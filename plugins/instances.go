@@ -54,11 +54,11 @@ type InstanceManager interface {
 	SetPower(ctx context.Context, node, uuid string, to PowerState, hard bool) (Instance, error)
 }
 
-// Abilities are what some instance managers can do beyond the methods of [InstanceManager]. A
-// plugin announces each as a capability, whose name has underscores for hyphens, when its driver
-// implements the interface for it. The agent reports those of each node to its cell, which refuses
-// what the host of a server cannot do before anything is changed. AbilityRebuild is the agent's
-// own: every instance manager can remove an instance and make it again.
+// Abilities name what some instance managers can do beyond the methods of [InstanceManager]. A
+// plugin announces each as a capability, with underscores for hyphens in the name, if its driver
+// implements the interface for it. The agent reports the abilities of each node to its cell, which
+// refuses a request that the host of the server cannot carry out. AbilityRebuild is the agent's
+// own: every instance manager can remove an instance and create it again.
 const (
 	AbilityConsoleLog = "console-log"
 	AbilityConsole    = protocol.CapabilityConsole
@@ -85,8 +85,8 @@ type ConsoleLogger interface {
 	ConsoleLog(ctx context.Context, node, uuid string, maxBytes int) ([]byte, error)
 }
 
-// SpawnChecker is implemented by instance managers that can tell of an instance that it cannot be
-// created without creating it.
+// SpawnChecker is implemented by instance managers that can find out whether an instance can be
+// created, without creating it.
 type SpawnChecker interface {
 	// CheckSpawn reports what keeps a Spawn with the same arguments from creating the instance, as
 	// if there were none with its uuid: the image does not exist, or the node cannot provide what
@@ -139,7 +139,7 @@ type InstanceWatcher interface {
 	WatchInstances(ctx context.Context, changed func(node, uuid string)) error
 }
 
-// Instance is one that Spawn made, as it is now.
+// Instance is the present state of an instance.
 type Instance struct {
 	// UUID is the consumer's in Placement.
 	UUID string
@@ -162,8 +162,8 @@ type InstanceSpec struct {
 	Name              string
 	ProjectID, UserID string
 	Flavor            Flavor
-	// Allocations are those in Placement, by uuid of a provider in the tree and resource class, at
-	// least 1 each. They decide which CPUs, NUMA cells and devices the instance gets.
+	// Allocations are what the instance has in Placement, by uuid of a provider in the tree and
+	// resource class, at least 1 each. They decide which CPUs, NUMA cells and devices it gets.
 	Allocations providertree.ProviderResources
 	// Image names the image to the driver; "": none, an empty disk.
 	Image string

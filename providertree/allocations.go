@@ -7,18 +7,18 @@ import (
 	"maps"
 )
 
-// Allocations is what consumers hold, by consumer uuid. A reshape takes it in and gives it back
-// edited.
+// Allocations are the allocations of consumers, by consumer uuid. A driver gets them for a reshape,
+// and returns them edited.
 type Allocations map[string]ConsumerAllocations
 
-// ConsumerAllocations is all that one consumer (an instance, a migration, ...) holds, on whichever
+// ConsumerAllocations are all allocations of one consumer (an instance, a migration, ...), on any
 // providers.
 type ConsumerAllocations struct {
 	Resources ProviderResources
-	// Generation is the consumer's, as Placement returned it; it is sent back unchanged with every
-	// write.
+	// Generation is the consumer's generation as Placement returned it. It is sent back unchanged
+	// with every write.
 	Generation *int64
-	// ProjectID and UserID are the owner's, in Keystone's form.
+	// ProjectID and UserID are the owner's IDs in Keystone.
 	ProjectID string
 	UserID    string
 	// ConsumerType is "" where Placement knows none (it shows "unknown" then).
@@ -70,7 +70,7 @@ func (a Allocations) Usages() ProviderResources {
 	return sum
 }
 
-// Canonical returns a copy with canonical uuids, and everything that is wrong with it, see
+// Canonical returns a copy with canonical uuids, and the rules that the allocations break, see
 // [ProviderResources.Canonical]. nil stays nil.
 func (a Allocations) Canonical() (Allocations, Violations) {
 	if a == nil {
@@ -105,18 +105,20 @@ func (a Allocations) Canonical() (Allocations, Violations) {
 	return out, found
 }
 
-// Misplacement is an amount that a reshape would allocate elsewhere than where its consumer has it.
+// Misplacement is an amount that a reshape would allocate in another place than the one where the
+// consumer has it.
 type Misplacement struct {
 	Provider, Class string
-	// Holds is what would be allocated there, Has what the consumer has there.
+	// Holds is the amount that would be allocated there, Has the amount that the consumer has
+	// there.
 	Holds, Has int64
 }
 
-// Misplaced compares what a reshape would move of one consumer with what the consumer has by the
-// driver's own list, on the providers that own names. Only classes of which something moves are
-// compared, and of these only those in classes. Where the list has more of a class in all than is
-// allocated, or less, it did so before the reshape: then no provider may have less than the list
-// says, or more.
+// Misplaced compares the allocations that a reshape would give to one consumer with the driver's
+// list of what the consumer has, on the providers in own. It compares only the classes in classes,
+// and of these only the ones of which an amount moves. If the driver lists more of a class in all
+// than is allocated, only providers that would get more than the list has are misplacements; if it
+// lists less, only those that would get less.
 //
 // The result is sorted by provider and class. Cost: O(amounts).
 func Misplaced(
@@ -183,8 +185,8 @@ func (p ProviderResources) Equal(o ProviderResources) bool {
 // Providers returns the uuids of the providers, sorted.
 func (p ProviderResources) Providers() []string { return sortedKeys(p) }
 
-// Add adds an amount of a class on a provider; a negative one is taken away. What becomes 0 is left
-// out, and a provider with nothing too: Placement refuses both.
+// Add adds an amount, which may be negative, of a class on a provider. It removes an amount that
+// becomes 0, and a provider without amounts: Placement refuses both.
 func (p ProviderResources) Add(provider, class string, amount int64) {
 	sum := addSaturated(p[provider][class], amount)
 	switch {
@@ -216,9 +218,9 @@ func (p ProviderResources) Totals() Resources {
 	return sum
 }
 
-// Canonical returns a copy with canonical uuids, and everything that is wrong with it: invalid or
-// duplicate uuids, invalid classes, amounts that Placement does not store. Whether the amounts fit
-// the inventories is not checked.
+// Canonical returns a copy with canonical uuids, and the rules that it breaks: invalid or duplicate
+// uuids, invalid classes, amounts that Placement cannot store. It does not check whether the
+// amounts fit the inventories.
 func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 	var found Violations
 	wrong := func(format string, args ...any) {

@@ -15,9 +15,9 @@ const (
 	minRatio = 1.1754944e-38
 )
 
-// Check returns everything that is wrong with a tree that a driver edited, or nothing. It is the
-// one place that says what a driver may do to a tree: before is what it was given, after what it
-// made of that, node the name of the compute node that it was asked about.
+// Check returns the rules that a tree breaks that a driver edited. It has all rules about what a
+// driver may do to a tree. before is the tree that the driver was given, after the tree that it
+// returned, node the name of the compute node that it was asked about.
 //
 //   - The node's root is there, under its name and uuid, and is a root. Its tree has inventory if
 //     it had some.
@@ -29,9 +29,9 @@ const (
 //     [Inventory.Check], and no trait that is the agent's own. What was there before stays,
 //     whatever it is: Placement has ways to hold it.
 //
-// What breaks a rule that needs one provider, or the providers alone, cannot be in a Tree at all:
-// [Tree.Populate] returns it as [Violations]. If before is nil or lacks the node, only providers
-// and their items are checked.
+// Rules that can be checked without the tree before hold for every Tree: [Tree.Populate] refuses
+// what breaks them with [Violations]. If before is nil or lacks the node, only providers and their
+// items are checked.
 //
 // Cost: O(size of both trees); providers that both share, as clones do, are skipped.
 func Check(before, after *Tree, node string) Violations {

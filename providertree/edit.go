@@ -224,8 +224,8 @@ func (t *Tree) RemoveAggregates(uuid string, aggregates ...string) (bool, error)
 		func(old []string) []string { return subtract(old, aggregates) })
 }
 
-// SetGeneration notes the generation that Placement answered with. One that is older than the known
-// one is refused with [ErrStaleGeneration]: it comes from a reply that something newer overtook.
+// SetGeneration sets the generation that Placement answered with. It refuses one that is older than
+// the present one with [ErrStaleGeneration], because a newer answer was handled before it.
 func (t *Tree) SetGeneration(uuid string, generation int64) error {
 	if n := t.nodes[uuid]; n != nil && generation < n.Generation {
 		return fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given",

@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-// Limits is what an inventory allows, in the numbers that decide it. Zero is zero in every field,
-// not a default, as in a row of Placement's database. Rows that another program wrote can hold what
-// no API accepts; the answers are those of OpenStack's Placement:
+// Limits are the numbers that decide which amounts fit an inventory. As in a row of Placement's
+// database, zero is zero in every field, not a default. Rows that another program wrote can have
+// values that no API accepts; these have the same effect as in OpenStack's Placement:
 //
 //   - step_size 0 and max_unit below 1 allow no amount, a negative step_size is as its absolute
 //     value, min_unit below 1 is as 1;
@@ -31,13 +31,13 @@ type Rule uint8
 const (
 	// RuleNone is broken by no amount: the amount fits.
 	RuleNone Rule = iota
-	// RuleMinUnit is that one allocation has at least min_unit, and at least 1.
+	// RuleMinUnit requires at least min_unit, and at least 1, of each allocation.
 	RuleMinUnit
-	// RuleMaxUnit is that one allocation has at most max_unit.
+	// RuleMaxUnit allows at most max_unit to each allocation.
 	RuleMaxUnit
-	// RuleStepSize is that one allocation is a multiple of step_size.
+	// RuleStepSize requires of each allocation that it is a multiple of step_size.
 	RuleStepSize
-	// RuleCapacity is that all allocations together have at most the capacity.
+	// RuleCapacity allows at most the capacity to all allocations together.
 	RuleCapacity
 )
 
@@ -46,10 +46,10 @@ func (r Rule) String() string {
 	return [...]string{"none", "min_unit", "max_unit", "step_size", "capacity"}[r]
 }
 
-// BrokenUnit returns the first rule for a single allocation that the amount breaks, whatever is
-// used: of min_unit, max_unit and step_size, RuleNone when it breaks none.
+// BrokenUnit returns the rule for a single allocation that the amount breaks, [RuleNone] for none. It
+// does not depend on the used amount.
 //
-// Cost: no allocation; for the paths that ask often.
+// Cost: it allocates no memory.
 func (l Limits) BrokenUnit(amount int64) Rule {
 	switch {
 	case amount < max(l.MinUnit, 1):
@@ -62,8 +62,8 @@ func (l Limits) BrokenUnit(amount int64) Rule {
 	return RuleNone
 }
 
-// Broken returns the first rule that the amount breaks where so much is used already, RuleNone when
-// it fits. It is [Limits.Fits] without the error.
+// Broken returns the first rule that the amount breaks if an amount is used already; RuleNone if it
+// fits. It is [Limits.Fits] without the error.
 func (l Limits) Broken(used, amount int64) Rule {
 	if r := l.BrokenUnit(amount); r != RuleNone {
 		return r
@@ -74,7 +74,8 @@ func (l Limits) Broken(used, amount int64) Rule {
 	return RuleNone
 }
 
-// Free is how much of the capacity is not used. It is negative where more is used than there is.
+// Free returns how much of the capacity is not used. It is negative if more than the capacity is
+// used.
 func (l Limits) Free(used int64) int64 {
 	free := l.Capacity - used
 	if (free > l.Capacity) == (used < 0) {
@@ -90,8 +91,8 @@ func (l Limits) Free(used int64) int64 {
 // step_size.
 func (l Limits) Most(used int64) int64 { return min(l.Free(used), l.MaxUnit) }
 
-// Fits returns a [*FitError] unless an amount can be allocated in one piece where so much is used
-// already.
+// Fits returns nil if an amount can be allocated in one piece when used is allocated already;
+// otherwise a [*FitError].
 func (l Limits) Fits(used, amount int64) error {
 	if r := l.Broken(used, amount); r != RuleNone {
 		return &FitError{Rule: r, Limits: l, Used: used, Amount: amount}
@@ -130,18 +131,18 @@ func (i Inventory) Limits() Limits {
 		MaxUnit: n.MaxUnit, StepSize: n.StepSize}
 }
 
-// Fits returns a [*FitError] unless an amount can be allocated in one piece where so much is used
-// already. For many amounts take [Inventory.Limits] once.
+// Fits returns nil if an amount can be allocated in one piece when used is allocated already;
+// otherwise a [*FitError]. For many amounts, take [Inventory.Limits] once.
 func (i Inventory) Fits(used, amount int64) error { return i.Limits().Fits(used, amount) }
 
 // Capacity is the amount that can be allocated in all, with Placement's defaults in the fields that
 // are zero.
 func (i Inventory) Capacity() int64 { return i.Limits().Capacity }
 
-// MayLeave reports whether a reshape that makes next of the inventory may move an allocation of
-// that amount elsewhere: the inventory shrinks, or has units that the amount does not fit. What
-// leaves an inventory that stays as it is would be free there, and given out a second time. An
-// allocation may always leave an inventory that is removed.
+// MayLeave reports whether a reshape that changes the inventory to next may move an allocation of
+// an amount away from it: if the inventory shrinks, or gets units that the amount does not fit.
+// From an inventory that stays as it is nothing may move, because the amount would be free there
+// and allocated a second time. From an inventory that is removed, everything may move.
 func (i Inventory) MayLeave(next Inventory, amount int64) bool {
 	is := next.Limits()
 	return next.Total < i.Total || is.Capacity < i.Capacity() || is.BrokenUnit(amount) != RuleNone

@@ -52,8 +52,8 @@ func (i Inventory) Normalize() Inventory {
 	return i
 }
 
-// Validate reports every bound of Placement's that the inventory breaks, as [Violations], or nil.
-// It lets pass what Placement can show but not be given, see [Inventory.Check].
+// Validate returns every bound of Placement that the inventory breaks, as [Violations], or nil. It
+// accepts inventories that Placement can return but does not take, see [Inventory.Check].
 func (i Inventory) Validate() error {
 	n := i.Normalize()
 	if n.valid() {
@@ -71,10 +71,11 @@ func (i Inventory) ValidateStored() error {
 	return i.bounds("").Err()
 }
 
-// Check is [Inventory.Validate] for an inventory that is to be written. Beside the bounds, reserved
-// is at most total, min_unit at most max_unit, and the ratio is not so small that it would be
-// stored as 0. Placement can come to hold the first by other ways, and what it shows must be
-// readable. The fields of the violations are those of the inventory: total, reserved, min_unit, ...
+// Check is [Inventory.Validate] for an inventory that is to be written. In addition to the bounds,
+// reserved must be at most total, min_unit at most max_unit, and the ratio not so small that
+// Placement would store 0. Validate does not check these, because Placement may have such an
+// inventory nevertheless. The fields of the violations are those of the inventory: total, reserved,
+// min_unit, ...
 func (i Inventory) Check() Violations {
 	n := i.Normalize()
 	out := n.bounds(orDefault)
@@ -145,8 +146,8 @@ func validRatio(r float64) bool { return r >= 0 && r <= MaxRatio } // not so NaN
 // Placement's database keeps them as a FLOAT, of which MySQL gives back six digits.
 const ratioPrecision = 1e-5
 
-// Equal reports whether both mean the same to Placement: with its defaults filled in, and ratios as
-// precise as it keeps them.
+// Equal reports whether Placement would store both as the same inventory: with its defaults filled
+// in, and ratios in its precision.
 func (i Inventory) Equal(o Inventory) bool {
 	a, b := i.Normalize(), o.Normalize()
 	same := math.Abs(a.AllocationRatio-b.AllocationRatio) <= ratioPrecision*min(a.AllocationRatio, b.AllocationRatio)
@@ -209,7 +210,8 @@ func (r Resources) Equal(o Resources) bool { return maps.Equal(r, o) }
 // Classes returns the resource classes, sorted.
 func (r Resources) Classes() []string { return sortedKeys(r) }
 
-// Add adds amounts. A sum beyond what an int64 holds is cut to it: amounts may come from anywhere.
+// Add adds amounts. A sum that does not fit an int64 becomes the nearest value that does, because
+// the amounts are not trusted.
 func (r Resources) Add(o Resources) {
 	for class, n := range o {
 		r[class] = addSaturated(r[class], n)

@@ -64,8 +64,8 @@ func symbolRun(name string) int {
 }
 
 // ValidateClass returns an error unless a name can be that of a resource class: 1 to 255 of A-Z,
-// 0-9 and _, and not CUSTOM_ alone. Whether a standard class of that name exists is for Placement
-// to say, which may be newer than we are.
+// 0-9 and _, and not CUSTOM_ alone. It does not check whether a standard class of that name exists,
+// because Placement may have newer ones.
 func ValidateClass(name string) error { return validateSymbol("resource class", name) }
 
 // ValidateTrait is [ValidateClass] for traits.
@@ -84,8 +84,8 @@ func validateSymbol(kind, name string) error {
 	return nil
 }
 
-// ValidateText returns an error unless a plugin's text can be printed in one line as it is: it has
-// no characters that cannot be printed, and neither begins nor ends with a space.
+// ValidateText returns an error unless a plugin's text can be printed in one line as it is: all its
+// characters are printable, and it neither begins nor ends with a space.
 func ValidateText(s string) error {
 	switch {
 	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
@@ -106,12 +106,12 @@ func ValidateProviderName(name string) error {
 	return nil
 }
 
-// SameName reports whether two names of resource providers, or of other rows of a database, are
-// one: they differ only in spaces at the end. MariaDB and MySQL have it so, and with them
-// OpenStack's Placement.
+// SameName reports whether two names of resource providers, or of other rows of a database, differ
+// at most in spaces at the end. MariaDB and MySQL treat such names as equal, and so does
+// OpenStack's Placement on them.
 func SameName(a, b string) bool { return NameKey(a) == NameKey(b) }
 
-// NameKey is what names that are one have in common, see [SameName].
+// NameKey returns a key that is equal for names for which [SameName] is true.
 func NameKey(name string) string { return strings.TrimRight(name, " ") }
 
 // CanonicalUUID returns a uuid in the one form that a [Tree] keeps: lower case with hyphens. It

@@ -11,14 +11,14 @@ import (
 
 // Violation is one rule that is broken: of a provider, of allocations, or of the tree as a whole.
 type Violation struct {
-	// UUID and Name are those of the provider, as they were given; "" where it is about none.
+	// UUID and Name identify the provider, as they were given; "" if it is about no provider.
 	UUID, Name string
 	// Consumer is the uuid of the consumer whose allocations it is about, or "".
 	Consumer string
-	// Field is what of the provider: uuid, name, parent, generation, inventories.CLASS or
-	// inventories.CLASS.FIELD, traits, aggregates, resources. "" is the provider itself.
+	// Field is the field of the provider: uuid, name, parent, generation, inventories.CLASS or
+	// inventories.CLASS.FIELD, traits, aggregates, resources; "" for the provider itself.
 	Field string
-	// Problem says what is there and, if that does not follow, what is allowed.
+	// Problem describes the value and, unless that is obvious, which values are allowed.
 	Problem string
 	// Hint says what to do about it; "" if the problem says all.
 	Hint string
@@ -42,8 +42,8 @@ func (v Violation) Error() string {
 	return b.String()
 }
 
-// Unwrap is [ErrInvalid], [ErrExists], [ErrParent] or [ErrStaleGeneration] for what no tree can
-// hold, else nil.
+// Unwrap returns [ErrInvalid], [ErrExists], [ErrParent] or [ErrStaleGeneration] if no tree can have
+// the provider, otherwise nil.
 func (v Violation) Unwrap() error { return v.kind }
 
 // Violations are rules that are broken. As an error they list the first twenty.
@@ -84,7 +84,7 @@ func (v Violations) Error() string {
 	return b.String()
 }
 
-// Is makes errors.Is find what the violations are a case of.
+// Is makes errors.Is find the errors that the violations wrap.
 func (v Violations) Is(target error) bool {
 	for _, one := range v {
 		if one.kind != nil && errors.Is(one.kind, target) {

@@ -13,17 +13,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// AllocationsForProviderTree reads what consumers hold of a compute node: the consumers are found
-// on the root and the providers below it, and then everything that each of them holds is read, also
-// on sharing providers and, for a guest on its way, on other hosts. A consumer that has let go of
-// the node between the two readings is left out.
+// AllocationsForProviderTree reads the allocations of all consumers of a compute node. It finds the
+// consumers on the root and the providers below it, and then reads all allocations of each
+// consumer, also those of sharing providers and, during a migration, of other hosts. It leaves out
+// a consumer that has no allocations on the node any more when its allocations are read.
 //
-// One gap cannot be closed with Placement's API: a consumer that holds nothing on the node itself
-// but only on a sharing provider is not found, because a sharing provider does not show which node
-// a consumer belongs to.
+// It cannot find a consumer that has allocations of a sharing provider only: Placement does not
+// show to which node such a consumer belongs.
 //
-// It is no snapshot. Whether all of it still held is what Placement checks, by the generations,
-// when a reshape is posted.
+// The result is not a snapshot. When a reshape is posted, Placement checks the generations of the
+// providers and consumers in it, and refuses it if one of them has changed since.
 //
 // Cost: one GET for each provider that the last Tree found (sharing ones not counted) and one for
 // each consumer; one more if nothing of the node is known. Nothing is cached.

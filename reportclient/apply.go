@@ -18,11 +18,13 @@ import (
 // those that build upon it and no others; a Placement that is unavailable, or refuses our
 // credentials, stops the rest.
 //
-// What happened is remembered, so the next Tree costs nothing; what failed, or may have happened
-// without an answer, is read again by it. The error is an [*ApplyError] with every cause.
+// Writes that succeed also change the cached tree, so that the next Tree costs nothing. The next
+// Tree reads the providers again of which a write failed or had no answer. The error is an
+// [*ApplyError] with every cause.
 //
-// Of inventory or traits that Placement does not admit to this host ([ErrNotAdmitted]), the rest is
-// written: what shrank must not be given out, and what a person admitted does not wait for more.
+// If Placement does not admit some inventories or traits of a provider to this host
+// ([ErrNotAdmitted]), Apply writes the others: inventory that shrank must not be allocated any
+// more, and what an operator has admitted does not wait for the rest.
 //
 // A reshape that did not happen stops everything after it: see [ErrConflict] and
 // [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. It calls

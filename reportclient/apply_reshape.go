@@ -19,9 +19,9 @@ type ReshapeLog interface {
 	// Begin is called before the request leaves. When it returns, the reshape must be safe on disk;
 	// an error means that it is not, and nothing is posted.
 	Begin(root string, r *Reshape) error
-	// End is called when it is known, or known that it cannot be known now, whether the reshape
-	// happened. An error is logged; what happened has happened, and [Client.CompareReshape] finds
-	// out later.
+	// End is called with the outcome of the reshape, or with [ReshapeUnknown] if it cannot be found
+	// out now. An error is only logged: the reshape is not posted again, and the next start finds
+	// out by [Client.ResolveReshape] what became of it.
 	End(root string, outcome ReshapeOutcome) error
 }
 

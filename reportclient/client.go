@@ -61,7 +61,8 @@ const Microversion = "1.37"
 type Config struct {
 	// Config configures the Placement client; its Microversion is always [Microversion].
 	placementclient.Config
-	// RefreshInterval is how long a tree is believed without a look at Placement. Zero: forever.
+	// RefreshInterval is how long a cached tree is used before it is compared with Placement. Zero:
+	// it is not compared again.
 	RefreshInterval time.Duration
 	// Jitter returns random numbers, 0 <= x < 1. Nil: math/rand.
 	Jitter func() float64
@@ -89,13 +90,13 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// SetRefreshInterval changes how long a tree is believed without looking; 0: forever.
+// SetRefreshInterval changes [Config].RefreshInterval.
 func (c *Client) SetRefreshInterval(d time.Duration) { c.refresh.Store(int64(d)) }
 
 // CloseIdle closes the idle connections; the client stays usable.
 func (c *Client) CloseIdle() { c.placement.CloseIdle() }
 
-// Endpoint is where Placement is, as far as it is known without a request: empty until the catalog
+// Endpoint returns the URL of Placement. It makes no request: the URL is empty until the catalog
 // was read.
 func (c *Client) Endpoint() string { return c.placement.Endpoint() }
 

@@ -11,17 +11,16 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// CompareReshape looks whether a reshape of which no answer came, or which a journal holds from
-// before a restart, has happened. The generations in it must be those that were sent.
+// CompareReshape finds out whether a reshape has happened that had no answer, or that a journal has
+// from before a restart. r must have the generations that were sent.
 //
-// A reshape happens whole or not at all, so one sign is as good as all: a provider with another
-// inventory than before, or a consumer with other allocations, that are just as they should become,
-// or still just as they were. Providers and consumers that another client has changed since, and
-// consumers that are gone, say nothing. The outcome is unknown if nothing says anything, or signs
-// contradict each other.
+// Placement carries out a reshape as a whole or not at all. So one provider or consumer that the
+// reshape changes is enough: it is as the reshape would make it, or still as it was. If it is
+// neither, another client has changed it since, and it decides nothing. The outcome is
+// [ReshapeUnknown] if nothing decides, or if two of them contradict each other.
 //
-// "Refused" means: not until now. A request that is still on its way could yet arrive; Apply makes
-// sure that it then comes to nothing.
+// [ReshapeRefused] means that the reshape has not happened so far: a request that is still on its
+// way can yet be carried out. [Client.ResolveReshape] prevents that.
 //
 // Cost: one GET for each provider and each consumer of the reshape.
 func (c *Client) CompareReshape(ctx context.Context, r *Reshape) (ReshapeOutcome, error) {

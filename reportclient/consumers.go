@@ -60,14 +60,15 @@ func (h Held) Used() providertree.Resources {
 type Holdings struct {
 	// Providers are the root and all below it, by name.
 	Providers []Held
-	// Consumers are those that hold something of Providers, with all that they hold, by uuid.
+	// Consumers are the consumers with allocations of Providers, by uuid. Each has all its
+	// allocations, also those of other nodes' providers.
 	Consumers map[string]Consumer
 }
 
-// Holdings reads what is allocated of a compute node, of every resource provider and class. A node
-// that Placement does not know has none. A consumer that lets go of the node while it is read is
-// left out; otherwise it is no snapshot: the generation of each consumer says whether what it holds
-// is still the same when something is written.
+// Holdings reads all allocations of a compute node, of every resource provider and class. A node
+// that Placement does not know has none. A consumer whose allocations are deleted during the call
+// is left out. Apart from that the result is not a snapshot: the generation of a consumer shows,
+// when its allocations are written, whether they are still as they were read.
 //
 // Cost: two GETs, two for each provider, and one for each consumer. Nothing is cached.
 func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
@@ -137,12 +138,13 @@ func (c *Client) readHeld(ctx context.Context, rp wire.ResourceProvider) (Held, 
 	return out, nil
 }
 
-// Consumer reads all that a consumer holds. One that Placement does not know comes back as one that
-// holds nothing, without an owner and a generation: Placement makes no difference there. Of one on
-// other hosts a Placement that knows hosts says nothing else: see [Consumer].
+// Consumer reads all allocations of a consumer. For a consumer that Placement does not know, it
+// returns one without allocations, owner and generation, because Placement's answer is the same for
+// both. For a consumer on other hosts, a Placement that knows hosts refuses the request; then only
+// Elsewhere is set.
 //
-// The age is the one of the header Last-Modified, which Placement sends from microversion 1.15 on.
-// One GET.
+// Written and Age follow from the header Last-Modified, which Placement sends from microversion
+// 1.15 on. One GET.
 func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	in, err := c.placement.Allocations(ctx, uuid)
 	if errors.Is(err, ErrHostRefused) {
@@ -187,12 +189,12 @@ func (c *Client) ConsumerType(ctx context.Context, uuid string) (string, error) 
 	return in.ConsumerType, nil
 }
 
-// DeleteOurPart takes from a consumer what it holds of our providers, and leaves it all the rest.
-// It fails if the consumer changed since it was read; a consumer that held nothing else is gone
-// then. changed is false if it holds nothing of ours, and nothing was sent.
+// DeleteOurPart deletes a consumer's allocations of our providers and keeps all others. A consumer
+// without others is deleted. changed is false if it has none of our providers: then no request is
+// sent.
 //
-// Errors: [ErrConflict] if the consumer was written meanwhile, [ErrInsufficientCapacity] if what
-// it holds elsewhere no longer fits there.
+// Errors: [ErrConflict] if the consumer changed since it was read, [ErrInsufficientCapacity] if its
+// other allocations no longer fit.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
 	rest := maps.Clone(consumer.Resources)
 	maps.DeleteFunc(rest,
@@ -207,8 +209,8 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 	return true, c.putAllocations(ctx, consumer, rest)
 }
 
-// OwnConsumers returns the consumers of some providers that Placement lets this host read as its
-// own. Cost: one GET for each. It is for a Placement that knows hosts; another one shows all.
+// OwnConsumers returns those of some resource providers that Placement lets this host read: its
+// own, if that Placement knows hosts, and otherwise all that exist. Cost: one GET for each.
 func (c *Client) OwnConsumers(ctx context.Context, providers []string) ([]string, error) {
 	var ours []string
 	for _, uuid := range slices.Sorted(slices.Values(providers)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reportclient reports for one agent: it caches what Placement says of the agent's provider
-// trees, works out what must be written so that Placement says something else, and writes it.
+// Package reportclient reports for one agent: it caches the agent's provider trees as Placement has
+// them, plans the writes that turn them into the desired trees, and sends these writes.
 //
 //	Tree() ──▶ cached tree ◀── GET in_tree; and, of each provider whose generation
 //	                           moved, inventories, traits and aggregates
@@ -21,9 +21,9 @@
 // while no provider of the tree is in an aggregate, and then one GET more per 100 aggregates for
 // each verification, and three for each sharing provider that moved.
 //
-// What the generation does not tell is aggregates that a client sets with a microversion before
-// 1.19 (Nova uses 1.19). They are seen when the provider is next read, and looked at before
-// aggregates are written, so that they are not lost.
+// A client that sets aggregates with a microversion before 1.19 does not raise the generation (Nova
+// uses 1.19). Such aggregates are seen when the provider is next read. Before aggregates are
+// written, they are read once more, so that none is lost.
 //
 // # Reshape
 //
@@ -41,12 +41,14 @@
 //	       ├─ as before ──────────────▶ did not: fenced off, then ErrConflict
 //	       └─ neither, or no answer ──▶ unknown: Placement is unavailable
 //
-// A reshape costs 1 request. What it leaves is known without reading: a provider of the reshape is
-// raised by its interim inventory (none if it will have none), by allocations that touch it, and by
-// its final inventory, each checked against the one before; a provider that has only allocations
-// written against it, by one at least. Comparing costs one GET per provider and consumer of the
-// reshape. A request that may still be on its way is fenced off with a write that changes nothing
-// but a generation, so that "it did not happen" stays true.
+// A reshape costs one request. The generations afterwards are known without reading. Placement
+// raises that of a provider whose inventory moves by one for its interim inventory (if it keeps
+// any), by one if allocations of it change, and by one for its final inventory. It raises that of a
+// provider of which only allocations change by at least one.
+//
+// Comparing costs one GET per provider and consumer of the reshape. A request that may still be on
+// its way is fenced off with a write that changes nothing but a generation, so that "it did not
+// happen" stays true.
 //
 // # Errors
 //

@@ -47,7 +47,8 @@ type OperationError struct {
 	// Provider is the name of the provider it was for.
 	Provider string
 	Err      error
-	// Skipped: it was not even tried, because what it builds upon had failed. Err is that failure.
+	// Skipped: it was not tried, because an operation that it depends on failed. Err is the error
+	// of that operation.
 	Skipped bool
 }
 

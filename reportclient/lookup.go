@@ -27,9 +27,9 @@ func (c *Client) FindByName(ctx context.Context, name string) (uuid string, ok b
 	return "", false, err
 }
 
-// FindNamesake returns the uuid of a resource provider because of which no other can have a name:
-// it has that, or one that is the same for Placement ([providertree.SameName]); ok is false without
-// one. One GET, nothing is cached.
+// FindNamesake returns the uuid of the resource provider that has a name, or one that Placement
+// takes for the same ([providertree.SameName]), so that no other provider can get the name. ok is
+// false if there is none. One GET, nothing is cached.
 func (c *Client) FindNamesake(ctx context.Context, name string) (uuid string, ok bool, err error) {
 	list, err := c.findByName(ctx, name)
 	if len(list) == 0 {
@@ -102,13 +102,14 @@ func (c *Client) ConsumersOf(ctx context.Context, provider string) (map[string]p
 	return consumers, nil
 }
 
-// RenameProvider gives a provider, as it was read before, another name. One that has it already is
-// left alone, so that it can be repeated.
+// RenameProvider gives another name to a provider that was read before. If the provider has the
+// name already, nothing is written, so that a call can be repeated.
 //
-// Placement takes no generation with a new name. So the provider is read once more right before; if
-// its name or generation is not the one that was read before, nothing is written.
+// Placement takes no generation with a new name. So the provider is read once more right before the
+// write, which is not made if its name or generation is another one than in before.
 //
-// Errors: [ErrConflict] then; [ErrDuplicate] if another provider has the name; [ErrNotFound].
+// Errors: [ErrConflict] if the provider has changed; [ErrDuplicate] if another provider has the
+// name; [ErrNotFound].
 //
 // Cost: one GET and one PUT.
 func (c *Client) RenameProvider(ctx context.Context, before providertree.Provider, name string) error {
@@ -135,15 +136,14 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 	return nil
 }
 
-// RemoveProvider deletes a provider that was read before, if it is still as it was then and no
-// consumer has allocations of it. One that is gone already is no error.
+// RemoveProvider deletes a provider that was read before, if it has not changed since and no
+// consumer has allocations of it. It succeeds if Placement does not have the provider.
 //
-// Placement takes no generation with a DELETE either, and itself refuses to delete what has
-// allocations or children: those that come between the last look and the DELETE stop it. What can
-// be lost is an edit of inventory, traits or aggregates in that moment, and those go with the
-// provider anyway.
+// Placement takes no generation with a DELETE. It refuses to delete a provider that has allocations
+// or children, also if they were created after the last read here. Only a change of inventory,
+// traits or aggregates after that read is not noticed: it is lost with the provider.
 //
-// Errors: [ErrConflict] if it changed; [ErrProviderInUse].
+// Errors: [ErrConflict] if the provider has changed; [ErrProviderInUse].
 //
 // Cost: two GETs and one DELETE.
 func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provider) error {

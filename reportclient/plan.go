@@ -17,7 +17,7 @@ import (
 // Kind is what an operation does. Each is one request.
 type Kind int
 
-// The kinds. Which order a plan has them in, [NewPlan] and [NewReshapePlan] say.
+// The kinds. [NewPlan] and [NewReshapePlan] describe their order in a plan.
 const (
 	EnsureClass    Kind = iota + 1 // PUT /resource_classes/{class}
 	EnsureTrait                    // PUT /traits/{trait}
@@ -33,8 +33,8 @@ const (
 // Operation is one write to Placement.
 type Operation struct {
 	Kind Kind
-	// UUID and Provider (the name) are of the provider it is for; "" for EnsureClass, EnsureTrait
-	// and ReshapeTree.
+	// UUID and Provider (the name) identify the provider that is written; "" for EnsureClass,
+	// EnsureTrait and ReshapeTree.
 	UUID, Provider string
 	// Parent is the uuid of the parent, for CreateProvider and UpdateProvider; "" for a root.
 	Parent string
@@ -49,12 +49,12 @@ type Operation struct {
 	Reshape *Reshape
 }
 
-// Plan is an ordered list of writes that brings Placement to the desired state. The zero Plan is:
-// nothing to do.
+// Plan is an ordered list of writes that bring Placement to the desired state. The zero Plan has
+// none.
 type Plan struct {
 	Operations []Operation
-	// Progress, if it is not nil, is called by Apply before each operation with how many of them
-	// are over.
+	// Progress, if it is not nil, is called by Apply before each operation with the number of
+	// operations that have ended.
 	Progress func(done int)
 	// desired is the tree that holds when all operations have happened.
 	desired *providertree.Tree
@@ -63,14 +63,14 @@ type Plan struct {
 // Empty reports whether there is nothing to do.
 func (p Plan) Empty() bool { return len(p.Operations) == 0 }
 
-// NewPlan compares what Placement says with what it should say and lists the writes that lead
-// there. It is pure: the same two trees give the same plan, which the agent applies, `compute-agent
-// plan` prints and the tests assert.
+// NewPlan compares the tree in Placement with the desired one and lists the writes that lead from
+// the one to the other. It is pure: the same two trees give the same plan, which the agent applies,
+// `compute-agent plan` prints and the tests assert.
 //
 // The order is: custom resource classes and traits; new providers, parents first; renames and
 // moves; deletions, children first; and then, for each provider from the leaves up, inventory,
-// aggregates and traits. Deletions come before the inventories since what they free may be what an
-// inventory adds; they come first of all if a new provider takes the name of one that goes.
+// aggregates and traits. Deletions precede inventories, because an inventory may add what a
+// deletion frees. They come first of all if a new provider takes the name of a deleted one.
 //
 // Cost: O(providers), no request.
 func NewPlan(known, desired *providertree.Tree) Plan {
@@ -110,8 +110,8 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 	return plan
 }
 
-// PlanReshape is [NewReshapePlan] without the standard traits that this Placement has turned out
-// not to know, see [Client.Plan].
+// PlanReshape is [NewReshapePlan] without the standard traits that this Placement has refused as
+// unknown, see [Client.Plan].
 func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
 	return NewReshapePlan(known, c.Storable(known, desired), before, after)
 }
@@ -122,16 +122,20 @@ func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after pr
 //
 // The order is: custom resource classes and traits; new providers, parents first; renames and
 // moves; aggregates and traits from the leaves up; the reshape; deletions, children first; and the
-// inventories that are not part of it. A new provider that takes over the name of one that goes is
-// called by its uuid until that has happened.
+// inventories that are not part of the reshape. A new provider that takes the name of a deleted one
+// has its uuid as its name until the deletion.
 //
 // A resource class moves if a consumer's amount of it changes on some provider, or if its capacity
-// shrinks on one provider and grows on another. The reshape holds the providers whose inventory of
-// such a class changes (with all their inventories, as they will be), those of which these
-// consumers hold something whose capacity grows (it was closed, and Placement before 2025.2 checks
-// the capacity for all that a consumer holds), and the consumers whose allocations change (with all
-// their allocations). A consumer that is not in after keeps what it has. Owners and generations of
-// consumers are those in before.
+// shrinks on one provider and grows on another. The reshape has
+//
+//   - the consumers whose allocations change, each with all its allocations;
+//   - the providers whose inventory of a moving class changes, each with all its inventories;
+//   - the providers on which these consumers keep an amount of a class whose capacity grows: its
+//     inventory was closed, and Placement before 2025.2 checks the capacity for all allocations of
+//     a consumer.
+//
+// A consumer that is not in after keeps its allocations. Projects, users and generations of
+// consumers are taken from before.
 //
 // Cost: O(providers + consumers), no request.
 func NewReshapePlan(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
@@ -198,8 +202,8 @@ func NewReshapePlan(known, desired *providertree.Tree, before, after providertre
 	return plan
 }
 
-// compare is [providertree.Diff], but that a sharing provider which the driver left out is left
-// alone: it is shown to drivers, and serves other hosts too.
+// compare is [providertree.Diff] without the removal of sharing providers. A driver may leave these
+// out of its answer, but they serve other hosts too.
 func compare(known, desired *providertree.Tree) providertree.Changes {
 	changes := providertree.Diff(known, desired)
 	changes.Removed = slices.DeleteFunc(changes.Removed, func(p providertree.Provider) bool {
@@ -208,7 +212,7 @@ func compare(known, desired *providertree.Tree) providertree.Changes {
 	return changes
 }
 
-// freshProviders are those that Placement does not have yet.
+// freshProviders returns the uuids of the desired providers that Placement does not have yet.
 func freshProviders(known, desired *providertree.Tree) map[string]bool {
 	fresh := map[string]bool{}
 	for p := range desired.All() {
@@ -326,14 +330,14 @@ func hasUncreated(tree *providertree.Tree) bool {
 // have 255 characters.
 const traitsPerQuery = 25
 
-// Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a
-// driver may be newer than the control plane, and its other traits count all the same.
+// Plan is [NewPlan] without the standard traits that this Placement has refused as unknown: a
+// driver may be newer than the control plane.
 func (c *Client) Plan(known, desired *providertree.Tree) Plan {
 	return NewPlan(known, c.Storable(known, desired))
 }
 
-// Storable is the desired tree without the standard traits that this Placement has turned out not
-// to know: the tree itself, if there are none.
+// Storable returns the desired tree without the standard traits that this Placement has refused as
+// unknown; desired itself if it has refused none.
 func (c *Client) Storable(known, desired *providertree.Tree) *providertree.Tree {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Reshape is one POST /reshaper with what was there before: providers get the inventories in After,
-// all of them, and consumers the allocations, in one transaction. It holds only what moves;
-// everything else of the tree is not mentioned.
+// Reshape is one POST /reshaper, with the state before it. In one transaction, each provider in it
+// gets exactly the inventories in After, and each consumer exactly the allocations in After. It has
+// only the providers and consumers that something moves from or to.
 //
 // Its JSON, in Placement's terms, is what `plan` and `reshape show` print with --output json.
 type Reshape struct {
-	// Providers are those whose inventory moves, in the pre-order of the desired tree, those that
-	// go last.
+	// Providers are the providers whose inventory moves, in pre-order of the desired tree, and
+	// after them those that will be deleted.
 	Providers []ReshapedProvider `json:"resource_providers"`
-	// Consumers are those whose allocations differ, by uuid.
+	// Consumers are the consumers whose allocations change, sorted by uuid.
 	Consumers []ReshapedConsumer `json:"consumers"`
 	// Names are the names, by uuid, of the other providers on which these consumers hold something,
 	// for messages. Those that are not of the node's tree, such as another host's, have none.
@@ -45,20 +45,21 @@ type ReshapedProvider struct {
 	After  providertree.Inventories `json:"after,omitzero"`
 }
 
-// ReshapedConsumer is one consumer of a [Reshape]. Its owner and generation are those that were
-// read, whatever a driver made of them; no client must have written to it since.
+// ReshapedConsumer is one consumer of a [Reshape]. Its project, user and generation are as they
+// were read, also if a driver changed them. Placement refuses the reshape if a client has written
+// to the consumer since.
 type ReshapedConsumer struct {
 	UUID       string `json:"uuid"`
 	Generation *int64 `json:"consumer_generation"`
 	ProjectID  string `json:"project_id"`
 	UserID     string `json:"user_id"`
-	// Before and After are all that it holds, on whichever providers, also those of other hosts.
+	// Before and After are all its allocations, also those of other hosts' providers.
 	Before providertree.ProviderResources `json:"before"`
 	After  providertree.ProviderResources `json:"after,omitzero"`
 }
 
-// touched are the providers whose generation moves with the allocations: those of which some
-// consumer holds something afterwards, and those of which one held something that has nothing left.
+// touched returns the providers whose generation grows with the allocations: the providers in After
+// of each consumer, or those in Before if the consumer has no allocations afterwards.
 func (r *Reshape) touched() map[string]bool {
 	out := map[string]bool{}
 	for _, c := range r.Consumers {
@@ -96,9 +97,8 @@ func (r *Reshape) generationsAfter() map[string]int64 {
 	return out
 }
 
-// Inverse is the reshape that takes this one back. It carries the generations that hold right after
-// this one, so Placement refuses it once any client has written to one of the providers or
-// consumers.
+// Inverse returns the reshape that undoes this one. It has the generations that hold right after
+// this one, so Placement refuses it once a client has written to one of the providers or consumers.
 func (r *Reshape) Inverse() *Reshape {
 	out := &Reshape{
 		Providers: make([]ReshapedProvider, 0, len(r.Providers)),
@@ -124,7 +124,7 @@ func (r *Reshape) Inverse() *Reshape {
 	return out
 }
 
-// Plan is the plan that consists of this reshape alone: what undoing one applies.
+// Plan returns a plan of this reshape alone, to undo another one.
 func (r *Reshape) Plan() Plan {
 	return Plan{Operations: []Operation{{Kind: ReshapeTree, Reshape: r}}, desired: &providertree.Tree{}}
 }
@@ -155,7 +155,8 @@ func (r *Reshape) Request() (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// WithoutRequest returns the reshape without what it asks for, which is in its [Reshape.Request].
+// WithoutRequest returns a copy in which After of providers and consumers is nil: the body of the
+// request has the same, see [Reshape.FillFromRequest].
 func (r *Reshape) WithoutRequest() *Reshape {
 	out := &Reshape{Providers: slices.Clone(r.Providers), Consumers: slices.Clone(r.Consumers), Names: r.Names}
 	for i := range out.Providers {
@@ -167,8 +168,8 @@ func (r *Reshape) WithoutRequest() *Reshape {
 	return out
 }
 
-// FillFromRequest is the inverse of [Reshape.WithoutRequest]: it fills in what the request asks
-// for.
+// FillFromRequest is the inverse of [Reshape.WithoutRequest]: it sets After of all providers and
+// consumers from the body of the request.
 func (r *Reshape) FillFromRequest(request json.RawMessage) error {
 	var body wire.Reshape
 	if err := json.Unmarshal(request, &body); err != nil {
@@ -280,7 +281,7 @@ func anchor(all []ReshapedProvider, touched map[string]bool) []ReshapedProvider 
 	return all[:min(1, len(all))]
 }
 
-// changedConsumers are those whose allocations change, by uuid.
+// changedConsumers returns the consumers whose allocations change, sorted by uuid.
 func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer {
 	out := []ReshapedConsumer{}
 	for _, uuid := range slices.Sorted(maps.Keys(after)) {

@@ -11,11 +11,11 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// ClaimedError says that a driver names a node that another driver has, or names too. Nothing is
-// written for the node on behalf of this driver.
+// ClaimedError says that a driver does not get a node that it names, because another driver has the
+// node or names it too. Nothing that this driver reports for the node is written.
 type ClaimedError struct {
 	Node plugins.Node
-	// Driver is the one that is held.
+	// Driver is the driver that does not get the node.
 	Driver string
 	// Owner is the driver that has the node by the state directory, "" if none has.
 	Owner string
@@ -53,7 +53,7 @@ func (e *ClaimedError) Hint() string {
 		e.Driver, e.Driver, give, e.Driver)
 }
 
-// Contested is a node that the driver names and that is held, because another driver has it or
+// Contested is a node that the driver names and does not get, because another driver has it or
 // names it too.
 type Contested struct {
 	Name  string `json:"name"`

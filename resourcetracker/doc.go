@@ -33,7 +33,7 @@
 // violations and a hint. Afterwards what guests hold is compared with the driver's list
 // ([Config].Compare), until both agree.
 //
-// Errors are fatal only at start-up, and only where continuing would do harm: a [*FatalError] says
-// so. With [Config].Hold, as the agent has it unless it is configured otherwise, only the node is
-// held whose reshape or identity is refused; the other nodes are reported.
+// Errors are fatal only at start-up, and only where continuing would do harm: then they are a
+// [*FatalError]. With [Config].Hold, which is the agent's default, a refused reshape or identity is
+// not fatal: its node is held, and the other nodes are reported.
 package resourcetracker

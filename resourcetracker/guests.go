@@ -29,18 +29,17 @@ const sightingKept = 30 * 24 * time.Hour
 type Sighting struct {
 	// First is when it was listed first.
 	First time.Time `json:"first_seen"`
-	// Gone is when it was first missing from the list; zero while it is listed. One that comes back
-	// is not gone.
+	// Gone is when the guest was first missing from the list; zero while it is listed, also after
+	// it was missing for a while.
 	Gone time.Time `json:"gone_since,omitzero"`
 }
 
-// SeenGuests remembers which guests the driver has listed on each node, over restarts. That a
-// consumer was once a guest here distinguishes an orphaned allocation from one of an unknown
-// client.
+// SeenGuests remembers, over restarts, which guests the driver has listed on each node. So an
+// orphaned allocation of a former guest can be distinguished from one of an unknown client.
 //
-// Each node has a file, replaced whole and synced, and only when a guest comes or goes, or when one
-// that went 30 days ago is forgotten. The directory must belong to this process alone. Methods may
-// be called at any time from any goroutine.
+// Each node has a file. It is replaced as a whole and synced when a guest appears or disappears,
+// and when a guest is forgotten 30 days after it disappeared. The directory must belong to this
+// process alone. Methods may be called at any time from any goroutine.
 type SeenGuests struct {
 	dir string
 
@@ -67,13 +66,13 @@ type seenFile struct {
 	Uncompared bool `json:"reshape_uncompared,omitempty"`
 }
 
-// OpenSeenGuests returns what is remembered in a state directory. Nothing is read or made yet.
+// OpenSeenGuests returns the SeenGuests of a state directory. It reads and creates nothing.
 func OpenSeenGuests(stateDir string) *SeenGuests {
 	return &SeenGuests{dir: filepath.Join(stateDir, GuestsDir), nodes: map[string]seenNode{}}
 }
 
-// GuestsOf returns what is remembered of a node, by uuid of the guest. A file that is damaged is an
-// error that names it: it is not replaced until an operator moves it away, since its content cannot
+// GuestsOf returns the remembered guests of a node, by uuid. It fails if the node's file is
+// damaged. Such a file is not replaced until an operator moves it away, because its content cannot
 // be rebuilt.
 func (s *SeenGuests) GuestsOf(root string) (map[string]Sighting, error) {
 	s.mu.Lock()
@@ -82,8 +81,8 @@ func (s *SeenGuests) GuestsOf(root string) (map[string]Sighting, error) {
 	return maps.Clone(known.guests), err
 }
 
-// Uncompared reports whether a node was reshaped and the allocations were not found to agree with
-// its guests since then.
+// Uncompared reports whether a node was reshaped and its allocations have not been found equal to
+// the driver's list of guests since then.
 func (s *SeenGuests) Uncompared(root string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +90,8 @@ func (s *SeenGuests) Uncompared(root string) (bool, error) {
 	return known.uncompared, err
 }
 
-// SetUncompared says that a node is about to be reshaped, or that its allocations agree with its
-// guests. Without a change it writes nothing.
+// SetUncompared records that a node is about to be reshaped (true), or that its allocations agree
+// with its guests (false). It writes only a change.
 func (s *SeenGuests) SetUncompared(root string, uncompared bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,8 +103,7 @@ func (s *SeenGuests) SetUncompared(root string, uncompared bool) error {
 	return s.save(root, next)
 }
 
-// Record keeps the complete list of a node's guests at a time. Without anything new it writes
-// nothing.
+// Record records the complete list of a node's guests at a time. It writes only a change.
 //
 // Cost: O(guests); a file written and two syncs when something is new.
 func (s *SeenGuests) Record(root string, guests []plugins.Guest, now time.Time) error {
@@ -205,7 +203,8 @@ type NodeGuests struct {
 }
 
 // Guests asks the driver for the guests of every node, between two passes. The error is about the
-// driver as a whole; one that cannot list guests gives [plugins.ErrUnsupported].
+// driver as a whole: [plugins.ErrUnsupported] if it cannot list guests. An error about one node is
+// in its NodeGuests.
 //
 // Cost: two calls of the driver for one node, and what reading its tree costs.
 func (t *Tracker) Guests(ctx context.Context) ([]NodeGuests, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// Holders is a [Placement] that reports the consumers of a provider, see
+// Holders is implemented by a [Placement] that can list the consumers of a provider, see
 // [reportclient.Client.ConsumersOf].
 type Holders interface {
 	// ConsumersOf returns amounts by consumer and resource class.

@@ -21,8 +21,8 @@ type LayoutMigrator interface {
 		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
-// CapabilityReporter is a [Driver] that says what a node is capable of, see
-// [plugins.CapabilityReporter]. Nil: it does not.
+// CapabilityReporter is implemented by a [Driver] that reports capabilities of nodes, see
+// [plugins.CapabilityReporter]. A nil map is that of a plugin that does not.
 type CapabilityReporter interface {
 	Capabilities(node string) map[string]bool
 }
@@ -72,7 +72,7 @@ func (t *Tracker) hadLayout(d draft) bool {
 	return t.traits().InTree(d.Known, d.Node.UUID) != 0
 }
 
-// traits are those that say the layout version of this driver's trees.
+// traits returns the traits that hold the layout version of this driver's trees.
 func (t *Tracker) traits() reshape.LayoutTraits { return reshape.LayoutTraits(t.config.Name) }
 
 // layoutRecorded reports whether the agent has written the trait of a layout version.

@@ -17,8 +17,8 @@ const (
 	StepDriver Step = "driver"
 	// StepGather is gathering all allocations for a reshape.
 	StepGather Step = "gather"
-	// StepReshape is a reshape from the driver's wish to its check: gathering, the driver's calls
-	// and the guard.
+	// StepReshape is a reshape up to its check: gathering allocations, the driver's calls and the
+	// guard. Writing it is part of StepApply.
 	StepReshape Step = "reshape"
 	// StepGuard is checking what the driver answered.
 	StepGuard Step = "guard"
@@ -33,7 +33,7 @@ type Event string
 const (
 	// EventConflict: another client wrote to the same providers, and the pass was retried.
 	EventConflict Event = "conflict"
-	// EventDrift: Placement says something else than what the agent wrote last.
+	// EventDrift: an item in Placement differs from what the agent wrote last.
 	EventDrift Event = "drift"
 	// EventWrite: a write to Placement was done.
 	EventWrite Event = "write"
@@ -42,10 +42,10 @@ const (
 // Observer receives what a tracker does, for metrics and traces. Its methods are called from the
 // tracker's loop and must not block.
 type Observer interface {
-	// Begin notes that a step begins. The step goes on with the context that it returns, and calls
-	// end with its outcome.
+	// Begin is called when a step begins. The step continues with stepCtx, and calls end with its
+	// error, or nil, when it ends.
 	Begin(ctx context.Context, step Step, driver, node string) (stepCtx context.Context, end func(err error))
-	// Count notes n events.
+	// Count is called for n events.
 	Count(event Event, driver, node string, n int)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// NodeChecker is a [Driver] that knows which nodes are gone for good, see [plugins.NodeChecker]. It
-// answers [plugins.ErrUnsupported] if it does not.
+// NodeChecker is implemented by a [Driver] that can know which nodes were removed for good, see
+// [plugins.NodeChecker]. Its error is [plugins.ErrUnsupported] if its plugin cannot.
 type NodeChecker interface {
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 }
@@ -28,9 +28,9 @@ type orphans struct {
 	named  []string  // the uuids that the driver named then
 }
 
-// findOrphans finds, after the driver has named its nodes, those that it reported before and
-// names no longer. Only one that the driver says was removed for good, that no other host reports,
-// that is entirely ours and has no allocations is deleted; any other is shown.
+// findOrphans finds the nodes that the driver reported before and names no longer. It deletes a
+// node only if the driver says that the node was removed for good, no other host reports it,
+// everything in its tree is ours, and it has no allocations. All others it shows in the status.
 //
 // Cost: none while the driver names the same nodes and none is orphaned; else one read of the
 // records, and for each orphan, every five minutes, a call of Config.ReportedBy, one of the driver
@@ -72,7 +72,8 @@ func (t *Tracker) findOrphans(ctx context.Context, nodes []plugins.Node, held []
 	t.dropOrphans(found)
 }
 
-// ErrNotNamed says that a node cannot be this host's: it moved to another host, as a rule.
+// ErrNotNamed says that a node cannot be this host's, because the host's certificate names other
+// nodes. Usually the node was moved to another host.
 var ErrNotNamed = errors.New("the certificate of this host is for other nodes")
 
 // leftOrphan is why a node that its driver does not name is still there: which other host reports
@@ -82,8 +83,8 @@ type leftOrphan struct {
 	notNamed           bool
 }
 
-// examineOrphan removes a node if everything speaks for it; otherwise it returns what speaks
-// against it.
+// examineOrphan removes a node if all conditions of findOrphans hold; otherwise it returns which
+// one does not.
 func (t *Tracker) examineOrphan(ctx context.Context, r *ownership.Record) (left leftOrphan, gone bool) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 
 // PlanOptions say how far a dry run goes.
 type PlanOptions struct {
-	// Reshape lets the driver reshape, which takes the requests that gather its allocations;
-	// otherwise a driver that needs a reshape is an error of the node.
+	// Reshape lets the driver reshape; gathering its allocations takes requests to Placement.
+	// Without it, a node whose driver needs a reshape gets an error.
 	Reshape bool
 }
 
@@ -21,8 +21,8 @@ type NodePlan struct {
 	Node string
 	UUID string
 	Plan reportclient.Plan
-	// Reshape is what would move, nil if nothing has to. It is there beside an Err too, if that is
-	// about its content.
+	// Reshape is what would move, nil if nothing has to. It is also set together with an Err that
+	// is about it.
 	Reshape *reshape.Preview
 	Err     error
 }

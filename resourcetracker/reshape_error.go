@@ -43,7 +43,7 @@ func summary(err error) string {
 	return err.Error()
 }
 
-// violations are those of a refused reshape, as text.
+// violations returns the violations of a refused reshape, as text.
 func violations(err error) []string {
 	var refused *reshape.Error
 	if !errors.As(err, &refused) {

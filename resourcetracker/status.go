@@ -28,11 +28,11 @@ type State string
 const (
 	// Starting: no pass has ended yet.
 	Starting State = "starting"
-	// Reporting: the last pass succeeded, and Placement says what the driver says.
+	// Reporting: the last pass succeeded, and Placement has what the driver reports.
 	Reporting State = "reporting"
-	// Degraded: the last pass failed. Placement says what the last good pass left there.
+	// Degraded: the last pass failed. Placement has what the last successful pass wrote.
 	Degraded State = "degraded"
-	// Orphaned: the driver no longer names the node. Placement says what it last said.
+	// Orphaned: the driver no longer names the node. Placement has what was last written.
 	Orphaned State = "orphaned"
 )
 
@@ -40,15 +40,15 @@ const (
 type Status struct {
 	Driver string `json:"driver"`
 	State  State  `json:"state"`
-	// Failures counts the passes that failed since the last one that did not.
+	// Failures counts the failed passes since the last successful one.
 	Failures int `json:"failures"`
 	// Error, Cause and Hint are of the last pass, if it failed before any node was reached.
 	Error string       `json:"error,omitempty"`
 	Cause Cause        `json:"cause,omitempty"`
 	Hint  string       `json:"remedy,omitempty"`
 	Nodes []NodeStatus `json:"nodes"`
-	// Contested are the nodes that the driver names and has not: another driver has them, or names
-	// them too.
+	// Contested are the nodes that the driver names and does not get, because another driver has
+	// them or names them too.
 	Contested []Contested `json:"contested,omitempty"`
 	// Named says that the driver has named its nodes since the start.
 	Named bool `json:"-"`
@@ -59,23 +59,23 @@ type NodeStatus struct {
 	Name  string `json:"name"`
 	UUID  string `json:"uuid"`
 	State State  `json:"state"`
-	// LastSuccess is when Placement last was known to say what the driver says; zero: never since
-	// the start.
+	// LastSuccess is when Placement was last known to have what the driver reports; zero: never
+	// since the start.
 	LastSuccess time.Time `json:"last_success,omitzero"`
-	// LastAnswer is when the driver last returned a tree for the node, or that it needs a reshape;
-	// zero: never since the start.
+	// LastAnswer is when the driver last returned a tree for the node, or
+	// [plugins.ErrReshapeNeeded]; zero: never since the start.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Unanswered: the driver's last call for the node, or for the list of nodes, failed. That it is
-	// not ready counts as a failure.
+	// Unanswered: the last call of the driver for the node, or for the list of nodes, failed. An
+	// answer "not ready" is a failure, too.
 	Unanswered bool `json:"unanswered,omitempty"`
-	// LastChange is when something was last written, and Changes what.
+	// LastChange is when something was last written for the node, and Changes what was written.
 	LastChange time.Time `json:"last_change,omitzero"`
 	Changes    []string  `json:"changes,omitempty"`
 	// Passes and Writes count since the start.
 	Passes int64 `json:"passes"`
 	Writes int64 `json:"writes"`
-	// Failures counts the failed passes since the last good one; Error, Cause and Hint are of the
-	// last, and Violations all that stands against a reshape.
+	// Failures counts the failed passes since the last successful one. Error, Cause and Hint are
+	// about the last one; Violations are all reasons why a reshape was refused.
 	Failures   int      `json:"failures"`
 	Error      string   `json:"error,omitempty"`
 	Cause      Cause    `json:"cause,omitempty"`
@@ -88,38 +88,43 @@ type NodeStatus struct {
 	// is the same, under the name that it had up to release 0.2.0.
 	Layout int `json:"layout,omitempty"`
 	Shape  int `json:"shape,omitempty"`
-	// DisabledReason is why nothing new is to be scheduled to the node; "": it may.
+	// DisabledReason is why the node is disabled, so that no new servers are scheduled to it; "" if
+	// it is not.
 	DisabledReason string `json:"disabled_reason,omitempty"`
-	// Kept is what the driver would take away and must not, since it is another client's.
+	// Kept is what the driver removed from its tree and the agent put back, because it belongs to
+	// another client.
 	Kept []string `json:"kept,omitempty"`
 	// Conflicts are the entries of provider.yaml that have no effect, and why.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Draining is what the machine no longer has and guests still use: it stays until they are
-	// gone, closed for new ones.
+	// Draining is inventory that the driver no longer reports but guests still use. It stays in
+	// Placement, closed for new allocations, until it is free.
 	Draining []string `json:"retiring,omitempty"`
-	// Differing is what guests hold that is not what the driver lists of them, since a reshape.
+	// Differing are the allocations of guests that differ from what the driver lists, after a
+	// reshape.
 	Differing []string `json:"differing_allocations,omitempty"`
-	// Flapping is what the driver reports otherwise at every pass, with the last values.
+	// Flapping are the items that the driver reports differently in nearly every pass, with their
+	// last values.
 	Flapping []string `json:"flapping,omitempty"`
-	// Overwritten is what another client changes again and again, and this agent restores.
+	// Overwritten are the items that another client changes again and again, and that this agent
+	// restores.
 	Overwritten []string `json:"overwritten,omitempty"`
-	// Writing is how far the pass under way has come that writes to Placement; nil: none does.
+	// Writing is the progress of a pass that is writing to Placement now; nil if none is.
 	Writing *Writing `json:"writing,omitempty"`
-	// Drift is what the last pass found changed in Placement that this agent had written.
+	// Drift are the items that this agent wrote and that the last pass found changed in Placement.
 	Drift []string `json:"drift,omitempty"`
-	// Orphaned is set for a node that was reported before and that the driver no longer names: why
-	// it is still there.
+	// Orphaned is why a node is still in Placement that was reported before and that the driver no
+	// longer names; "" for all other nodes.
 	Orphaned string `json:"orphaned,omitempty"`
-	// ReportedBy is another host that reports such a node now; "": none is known.
+	// ReportedBy is the other host that reports an orphaned node now; "": none is known.
 	ReportedBy string `json:"reported_by,omitempty"`
-	// NotNamed means that the certificate of this host is for other nodes than such a node.
+	// NotNamed: the certificate of this host does not name an orphaned node, but others.
 	NotNamed bool `json:"not_named,omitempty"`
 }
 
 // Writing is a pass that is writing to Placement.
 type Writing struct {
-	// Done and Operations count the writes of the pass, those that were refused among those that
-	// are done.
+	// Operations is how many writes the pass has, and Done how many of them have ended, whether
+	// they succeeded or not.
 	Done       int       `json:"done"`
 	Operations int       `json:"operations"`
 	Since      time.Time `json:"since"`
@@ -129,7 +134,7 @@ type Writing struct {
 // under way touches it.
 type nodeState struct {
 	NodeStatus
-	// cause is that of the last failure, to distinguish another one from the same again.
+	// cause is the cause of the last failure. Only a failure with another one is a new one.
 	cause string
 	// startup: start-up still lasts for this node.
 	startup bool

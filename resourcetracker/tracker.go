@@ -21,16 +21,15 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
-// Driver is what the tracker needs of a virt driver: values in, values out, an error whenever the
-// answer is not known.
+// Driver is what the tracker needs of a virt driver. Its methods take and return values, and return
+// an error whenever the answer is not known.
 type Driver interface {
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
-	// UpdateProviderTree returns the edited tree, and with allocations given the edited
-	// allocations; nil stands for the given ones as they are then. What is passed in is the
-	// driver's to keep.
+	// UpdateProviderTree returns the edited tree and, if allocations are given, the edited
+	// allocations; nil stands for the given ones, as edited. The driver may keep its arguments.
 	//
-	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it
-	// renamed. One may be a [LayoutMigrator] and a [CapabilityReporter], too.
+	// If a driver also implements [plugins.Renamer], it is asked after a reshape which classes it
+	// has renamed. It may also implement [LayoutVersioner] and [CapabilityReporter].
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
 		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
@@ -55,22 +54,23 @@ type Config struct {
 	Name      string
 	Driver    Driver
 	Placement Placement
-	// Identity is the uuid of the host's own compute node (see [LoadIdentity]), for the node to
-	// which the driver gives none.
+	// Identity is the uuid of the host's own compute node (see [LoadIdentity]). The one node to
+	// which the driver gives no uuid gets it.
 	Identity string
-	// Claim is asked for the nodes before any is touched, whenever the driver has named them or has
-	// failed to (err). It returns, by uuid, those that the driver does not get: two drivers that
-	// report one node would undo each other's inventory at every pass. Nil allows every node.
+	// Claim is called whenever the driver has named its nodes, before any of them is written, and
+	// whenever it failed to name them (err). It returns, by uuid, the nodes that the driver does
+	// not get: two drivers that report one node would undo each other's inventory in every pass.
+	// Nil allows every node.
 	Claim func(ctx context.Context, nodes []plugins.Node, err error) map[string]*ClaimedError
-	// Elsewhere reports whether another driver of this agent reports the node of that uuid: then it
-	// is no orphan of this one. Nil: none does.
+	// Elsewhere reports whether another driver of this agent reports the node with a uuid, so that
+	// it is not an orphan of this driver. Nil: no other driver does.
 	Elsewhere func(root string) bool
-	// ReportedBy returns which other host reports a node that this one reported before, "" if none
-	// does or it cannot be known. After an error the node is not deleted; [ErrNotNamed] says that
-	// it cannot be this host's any more. Nil: it cannot be known.
+	// ReportedBy returns which other host reports a node that this host reported before; "" if no
+	// other does or that cannot be known. With an error the node is not deleted; [ErrNotNamed] says
+	// that it cannot be this host's any more. Nil: it cannot be known.
 	ReportedBy func(ctx context.Context, root string) (host string, err error)
-	// Running says that the agent is up already (a driver that a reload brought): nothing is fatal
-	// any more, and nothing is reshaped.
+	// Running says that the agent is up already, because a reload added the driver. Then no error
+	// is fatal, and nothing is reshaped.
 	Running bool
 	// Journal is where Placement's Apply records reshapes; the tracker resolves what a crash left
 	// open there. Nil: none.
@@ -79,15 +79,16 @@ type Config struct {
 	Hold    bool
 	Timings Timings
 	Logger  zerolog.Logger
-	// Records keep what this agent has written to Placement for each node. Nil: it is known as long
-	// as the tracker is.
+	// Records has what this agent has written to Placement for each node. Nil: the tracker keeps it
+	// in memory only.
 	Records *ownership.Store
 	// ProviderConfig is the operator's provider.yaml as it is now. Nil: there is none.
 	ProviderConfig func() *providerconfig.Config
 	// Seen remembers which guests the driver has listed, see [Tracker.Guests]. Nil: none.
 	Seen *SeenGuests
-	// Compare returns what guests of a node hold that is not what the driver lists of them, a line
-	// each. It is asked after a reshape, and again until nothing differs. Nil: not compared.
+	// Compare returns the allocations of a node's guests that differ from what the driver lists, a
+	// line for each. It is called after a reshape, and again until nothing differs. Nil: nothing is
+	// compared.
 	Compare func(ctx context.Context, node plugins.Node, guests []plugins.Guest) ([]string, error)
 	// Disabled says whether, and why, a node is closed for new guests ([TraitStatusDisabled]). Nil:
 	// never.
@@ -100,8 +101,8 @@ type Config struct {
 
 // Timings say when a tracker acts. They can be changed while it runs.
 type Timings struct {
-	// Interval is the time between passes that nothing asked for, up to a twentieth longer by
-	// chance so that a thousand agents spread out.
+	// Interval is the time between periodic passes. Each is up to a twentieth longer at random, so
+	// that a thousand agents spread out.
 	Interval time.Duration
 	// PassDeadline bounds one pass over one node.
 	PassDeadline time.Duration
@@ -113,8 +114,8 @@ type Timings struct {
 // maxDoublings is how often the wait after failures doubles at most, also below its bound.
 const maxDoublings = 16
 
-// Wait is the time until the next pass after so many failures in a row: the interval, or the
-// back-off. The jitter of either comes from a random number, 0 <= random < 1.
+// Wait returns the time until the next pass after a number of failures in a row: the interval after
+// none, otherwise the back-off. The jitter of both comes from a random number, 0 <= random < 1.
 func (t Timings) Wait(failures int, random float64) time.Duration {
 	if failures == 0 {
 		return t.Interval + time.Duration(random*float64(t.Interval)/20)
@@ -219,23 +220,24 @@ func (t *Tracker) currentTimings() Timings {
 	return t.timings
 }
 
-// Refresh asks for a pass now, whatever failed before, because an operator requested it. Any number
-// of requests before it begins make one pass.
+// Refresh requests a pass for an operator. It begins at once, without regard to the back-off. All
+// requests before it begins make one pass.
 func (t *Tracker) Refresh(reason string) { requestPass(t.refresh, reason) }
 
-// Reconfigured is [Tracker.Refresh] after the driver got its configuration again, and perhaps
-// another process: it may report another tree now.
+// Reconfigured is [Tracker.Refresh] after the driver was configured again, or got another process,
+// so that it may report another tree.
 func (t *Tracker) Reconfigured(reason string) {
 	t.configured.Add(1)
 	t.Refresh(reason)
 }
 
-// Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that
-// is about Placement, which the driver knows nothing of; others it cuts short, to the shortest one.
+// Changed requests a pass because the driver reports a change. After a failure that is about
+// Placement, it waits for the end of the back-off, because the change has nothing to do with it.
+// After others it waits for the shortest back-off only.
 func (t *Tracker) Changed(reason string) { requestPass(t.changes, reason) }
 
-// Enable asks for a pass that takes [TraitStatusDisabled] away from the selected nodes, by name,
-// whichever client set it.
+// Enable requests a pass that removes [TraitStatusDisabled] from the nodes that are selected by
+// name, whichever client set it.
 func (t *Tracker) Enable(meant func(node string) bool) {
 	t.mu.Lock()
 	t.enabling = append(t.enabling, meant)
@@ -262,8 +264,8 @@ func requestPass(requests chan<- string, reason string) {
 // Ready is closed after the first pass over all nodes, however it ended.
 func (t *Tracker) Ready() <-chan struct{} { return t.ready }
 
-// LastHeartbeat is the time of the tracker's last sign of life. A tracker whose pass does not end
-// at its deadline shows none; one that does not run cannot hang.
+// LastHeartbeat returns when the tracker last showed that it works. A tracker whose pass does not
+// end at its deadline hangs, and the time stands still. For a tracker that does not run, it is now.
 func (t *Tracker) LastHeartbeat() time.Time {
 	if !t.running.Load() {
 		return time.Now()
@@ -277,8 +279,8 @@ const drainTime = 10 * time.Second
 // beatInterval is how often a healthy loop shows life while it waits.
 const beatInterval = time.Second
 
-// Run makes passes until ctx ends, and returns nil then; a pass that is under way is finished, or
-// given up after ten seconds. It returns a [*FatalError] only while start-up lasts for some node.
+// Run makes passes until ctx ends, and then returns nil. It finishes a pass that is under way, for
+// up to ten seconds. It returns a [*FatalError] only while start-up lasts for some node.
 func (t *Tracker) Run(ctx context.Context) error {
 	t.heartbeat()
 	t.running.Store(true)

@@ -47,7 +47,7 @@ func (t *Tracker) forgetRecord(root string) {
 	}
 }
 
-// Reports says whether one of the tracker's nodes has this uuid.
+// Reports reports whether one of the tracker's nodes has the uuid.
 func (t *Tracker) Reports(root string) bool {
 	for _, n := range t.Status().Nodes {
 		if n.UUID == root {

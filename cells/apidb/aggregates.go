@@ -77,7 +77,7 @@ func (db *DB) Aggregate(ctx context.Context, id int64) (a Aggregate, err error) 
 	return a, db.failed(ctx, op, err)
 }
 
-// aggregates are those that a condition on table a holds for, by id.
+// aggregates returns the host aggregates that meet a condition on table a, ordered by id.
 func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any) ([]Aggregate, error) {
 	all, err := sqldb.All(ctx, q, func(row sqldb.Row) (a Aggregate, err error) {
 		var created int64

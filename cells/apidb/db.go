@@ -203,7 +203,7 @@ func schema(older string) *sqldb.Schema {
 		Processes: "processes", OlderHint: older}
 }
 
-// DatabaseOptions are those with which sqldb opens an API database, to copy or to check it.
+// DatabaseOptions returns the options with which sqldb opens an API database to copy or check it.
 func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: classifyError} }
 
 // classifyError is what a failure of the database is to the callers of this package.

@@ -154,7 +154,7 @@ func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 	return e, err
 }
 
-// times are those of an enrolment in the order of the columns.
+// times returns the addresses of an enrolment's times, in the order of the columns.
 func (e *Enrolment) times() [7]*time.Time {
 	return [...]*time.Time{&e.CreatedAt, &e.InvitedUntil,
 		&e.EnrolledAt, &e.Issued, &e.ExpiresAt, &e.DeniedBefore, &e.EvictedAt}

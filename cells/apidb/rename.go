@@ -32,7 +32,7 @@ type HostRename struct {
 const (
 	renamingFrom = "host %s is being renamed to it"
 	renamedTo    = "renamed to "
-	// formerName is that of From once it is freed, while its certificates stay refused.
+	// formerName is the reason of From after the name is freed: its certificates stay refused.
 	formerName = "the former name of a renamed host"
 )
 

@@ -127,7 +127,7 @@ func (db *DB) oneGroup(ctx context.Context, what, where, value string) (g Server
 	return g, db.failed(ctx, op, err)
 }
 
-// serverGroups are those that a condition on table g holds for, by id.
+// serverGroups returns the server groups that meet a condition on table g, ordered by id.
 func serverGroups(ctx context.Context, q sqldb.Querier, where string, args ...any) ([]ServerGroup, error) {
 	all, err := sqldb.All(ctx, q, func(row sqldb.Row) (g ServerGroup, err error) {
 		var created int64

@@ -152,8 +152,7 @@ type BuildRequest struct {
 	CellUUID string
 }
 
-// PendingBuild is what of a build request says who works on it: CellUUID is that of its
-// BuildRequest.
+// PendingBuild is the part of a [BuildRequest] that decides who works on it.
 type PendingBuild struct{ InstanceUUID, CellUUID string }
 
 // Claim says that allocations of a server may be in Placement although no cell accounts for them.
@@ -265,7 +264,7 @@ type Store interface {
 	// Claim notes that allocations are about to be made for a server. [ErrGone] without a build
 	// request, [ErrPlaced] if its mapping has a cell.
 	Claim(ctx context.Context, c Claim) error
-	// Claims are those older than a moment: t.
+	// Claims returns the claims that were made before a time.
 	Claims(ctx context.Context, before time.Time) ([]Claim, error)
 	// Unclaim forgets the claim of a server: its allocations are removed, or accounted for by a
 	// cell. Nothing happens without one.

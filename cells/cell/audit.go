@@ -153,8 +153,8 @@ func nodesOf(r cellwire.HostReport) map[string]string {
 // digestKey is of this process: who reads the log cannot guess values by their digests.
 var digestKey = rand.Text()
 
-// digests are those of the values of metadata: what owners put there is not for the log. The same
-// value has the same digest until the process ends.
+// digests replaces each value of metadata by its digest, because the log must not have what owners
+// put there. Equal values have equal digests until the process ends.
 func digests(metadata map[string]string) map[string]string {
 	out := make(map[string]string, len(metadata))
 	for key, value := range metadata {

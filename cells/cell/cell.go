@@ -202,8 +202,8 @@ func (c *Cell) waitForWork(
 // Observer gets what a cell does, for metrics.
 type Observer interface {
 	osapi.Observer
-	// Reported is called once for each report of a host that was judged, taken or not, as Answered
-	// for each request. The kind is one of package cellwire, or UnknownKind.
+	// Reported is called once for each report of a host that was checked; taken says that it was
+	// applied. The kind is one of package cellwire, or UnknownKind.
 	Reported(kind cellwire.ReportKind, taken bool)
 	// NodeRefused is called for each node of a report that the cell does not take for its host.
 	NodeRefused(why cellwire.NodeProblemCode)
@@ -228,10 +228,10 @@ func ReportKinds() []cellwire.ReportKind {
 // Waiting is how many requests of agents wait for work at the moment.
 func (c *Cell) Waiting() int { return int(c.waiting.Load()) }
 
-// Moment is now, as the cell judges by it whether hosts live.
+// Moment returns the time by the cell's clock, and how long a host counts as up after a heartbeat.
 func (c *Cell) Moment() celldb.Moment { return c.moment() }
 
-// observeReports tells the observer of reports that were judged.
+// observeReports passes checked reports to the observer.
 func (c *Cell) observeReports(reports []cellwire.Report, refused []string) {
 	if c.config.Observer == nil {
 		return

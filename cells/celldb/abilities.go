@@ -29,7 +29,7 @@ func checkAbility(ctx context.Context, db sqldb.Querier, s *cellwire.Server, abi
 	return err
 }
 
-// CheckAbility refuses what the host of a server cannot do.
+// CheckAbility implements [Store].
 func (d *DB) CheckAbility(ctx context.Context, of cellwire.Server, ability string) error {
 	return d.kit.Explain(ctx, "reading the abilities of a node from", checkAbility(ctx, d.kit.Reader, &of, ability))
 }

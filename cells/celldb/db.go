@@ -32,9 +32,9 @@ const (
 
 // DB is a cell's database in SQL. It implements Store.
 //
-// Each commit is on the disk before it is acknowledged; only the heartbeats of hosts, which come
-// again in seconds, wait for the next commit's fsync in a file. One process has a file; a database
-// of servers can be that of several processes, which learn of each other's changes by Changes.
+// Each commit is on the disk before it is acknowledged. Only heartbeats in a file are not: they are
+// synced with the next commit, because hosts repeat them in seconds. One process has a file open; a
+// database of servers may have several processes, which see each other's changes with Changes.
 type DB struct {
 	kit    *sqldb.DB
 	engine *dbEngine
@@ -69,9 +69,9 @@ type Options struct {
 const DefaultMaxNodes = 16
 
 // Open opens the database of the cell with the name, and brings its schema up to date. The address
-// is as engine.ParseAddress reads it. A file is for this process alone, and is made (mode 0600), as
-// is its directory (0700), when it is not there; a database of servers has to be there. One of
-// another program, or of a newer one, is refused and not touched.
+// is as engine.ParseAddress reads it. A file is for this process alone; if it does not exist, it is
+// created (mode 0600), and so is its directory (0700). A database of servers must exist. A database
+// of another program, or of a newer version, is refused and not changed.
 func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	kit, err := sqldb.Open(ctx, address,
 		sqldb.Options{Schema: schema(name), Means: classifyError, Logger: o.Logger, Progress: o.Progress})
@@ -103,22 +103,22 @@ func (d *DB) open(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// DatabaseOptions are those with which sqldb opens the database of a cell, to copy or to check it.
+// DatabaseOptions returns the options with which sqldb opens a cell's database to copy or check it.
 func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: classifyError} }
 
-// Version says how many steps of the schema the database at an address has had, and how many this
-// program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
-// process has the file open it is engine.ErrLocked.
+// Version returns how many schema steps the database at an address has had, and how many this
+// program knows. It changes nothing. Errors: fs.ErrNotExist without a file; engine.ErrLocked while
+// another process has the file open.
 func Version(ctx context.Context, address string) (has, knows int, err error) {
 	o := DatabaseOptions()
 	has, err = sqldb.Version(ctx, address, o)
 	return has, o.Schema.Newest(), err
 }
 
-// Migrate runs the steps of the schema that the database of a cell lacks until it has had as many
-// as are asked for (0: all there are), and says how many it had before. Those that older programs
-// cannot live with are run as well, unless one of those lives: then the error, which names it,
-// matches engine.ErrInUse. A database that is no cell's yet is ErrNoCell.
+// Migrate runs the schema steps that a cell's database lacks, up to number to (0: all), and returns
+// how many it had before. It also runs steps after which older programs cannot use the database. If
+// such a program has the database open, the error names it and matches engine.ErrInUse. A database
+// without a cell is ErrNoCell.
 func Migrate(ctx context.Context, address string, to int) (had int, err error) {
 	if had, _, err = Version(ctx, address); errors.Is(err, fs.ErrNotExist) || err == nil && had == 0 {
 		return 0, fmt.Errorf("%w at %s; `compute-agent cells serve` makes it, with its name",

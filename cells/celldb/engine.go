@@ -18,7 +18,7 @@ type dbEngine struct {
 	// present selects the rows of a host that it may have to do something about, soft those that
 	// were softly deleted at softAt, until a time.
 	present, soft, softAt string
-	// columns are those of a table that the schema steps make here and not in SQLite.
+	// columns lists the columns that the schema steps make with this engine but not with SQLite.
 	columns []column
 	// allColumns is a query for the tables and columns of the database.
 	allColumns string

@@ -12,7 +12,8 @@ import (
 // maxForgotten bounds the rows that one pass of ForgetNodes looks at.
 const maxForgotten = 1000
 
-// ForgottenNodes are those that the cell forgets as soon as the compute API has, by uuid.
+// ForgottenNodes returns the uuids of the nodes that the cell forgets as soon as the compute API
+// has forgotten them, sorted, and at most as many as one request names.
 func (d *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
 	list, err := sqldb.All(ctx, d.kit.Reader, sqldb.Value[string],
 		"SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesPerRequest)
@@ -25,8 +26,8 @@ const absentNodes = "SELECT uuid, host, hypervisor_hostname, mapped, absent_at, 
 	"WHERE present = 0 AND forgotten = 0 AND absent_at <= ? OR present = 1 AND absent_at + forgotten > 0 ORDER BY " +
 	"absent_at LIMIT ?"
 
-// deadClaims are those of hosts that have not reported since a time, or have no service any more,
-// and those on nodes that no host has.
+// deadClaims selects the claims to forget: of hosts that have no service or have not reported since
+// a time, and of nodes that the cell does not have.
 const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services s ON s.host = " +
 	"c.host LEFT JOIN compute_nodes n ON n.uuid = c.uuid WHERE s.host IS NULL " +
 	"OR s.last_seen_up <= ? OR n.uuid IS NULL ORDER BY c.uuid, c.host LIMIT ?"
@@ -120,9 +121,10 @@ func (e *dbEngine) usedNode() string {
 type NodeCounts struct {
 	// Present are reported by their hosts, Absent not any more.
 	Present, Absent int64
-	// Claimed are those that a host reports which does not have them, alive or not.
+	// Claimed are nodes that a host reports although the cell has them for another one. The host
+	// may be dead.
 	Claimed int64
-	// Unused are those that the compute API does not use.
+	// Unused are nodes that the compute API does not use, because of a problem.
 	Unused int64
 }
 

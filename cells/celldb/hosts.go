@@ -169,8 +169,8 @@ func (d *DB) PatchService(
 	return service, err
 }
 
-// DeleteService forgets a host and its nodes. Guests that were to be removed from it are so if it
-// ever comes back.
+// DeleteService implements [Store]. The host still removes the guests of deleted servers if it ever
+// comes back.
 func (d *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
 	err = d.write(ctx, "deleting a service from", func(tx *writing) (err error) {
 		if service, err = readService(ctx, tx, id, m); err != nil {
@@ -262,14 +262,14 @@ func (d *DB) Work(
 type Applied struct {
 	// Refused says of each report why it is not taken; "": it is.
 	Refused []string
-	// Movers are the hosts of migrations that have to look at a server again, some more than once:
-	// whatever a report changes of a server that moves may change what its other host has to do.
+	// Movers are the sources and destinations of the migrations of changed servers, with
+	// duplicates. They have to ask for work again: a change by one host may be work for the other.
 	Movers []string
 }
 
-// Apply takes what a host reports. A report of a server that is not on the host, and does not move
-// from there or to there, is refused as that of one that does not exist. That goes for reports that
-// come late or twice, too: agents repeat none that was answered.
+// Apply implements [Store]. A report about a server that is neither on the host nor moves from it
+// or to it is refused as one about a server that does not exist. That also applies to late and
+// repeated reports, but agents repeat none that was answered.
 func (d *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) (Applied, error) {
 	var uuids []string
 	seen := map[string]bool{}
@@ -343,9 +343,8 @@ func (d *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 	return out, nil
 }
 
-// Changes are the hosts with changes after a revision, and the revision until which that is so; of
-// each change that this or another process made before. A service that was deleted has no row to be
-// found by: its host learns of it with its next request.
+// Changes implements [Store]. It does not return the host of a service that was deleted, because
+// there is no row of it: that host notices with its next request.
 func (d *DB) Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error) {
 	const op = "reading changes from"
 	if err := d.kit.Reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil ||
@@ -356,7 +355,8 @@ func (d *DB) Changes(ctx context.Context, after int64) (hosts []string, revision
 	return hosts, revision, d.kit.Explain(ctx, op, err)
 }
 
-// changedHosts are those of servers, migrations and services that were changed after a revision.
+// changedHosts selects the hosts with a server, migration or service that was changed after a
+// revision.
 const changedHosts = "SELECT i.host FROM instances i WHERE i.revision > ? AND i.hidden = 0 AND i.host <> '' UNION " +
 	"SELECT s.host FROM services s WHERE s.revision > ? " +
 	"UNION SELECT m.source_host FROM migrations m WHERE m.revision > ? UNION SELECT m.dest_host FROM migrations m " +

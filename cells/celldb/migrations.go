@@ -21,8 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// migrationColumns are those of a Migration but for id, in the order of migrationValues; those that
-// are only for conditions are not read.
+// migrationColumns are the columns of table migrations without id, in the order of migrationValues.
+// migrationReadColumns lacks the ones that only conditions use.
 var (
 	migrationReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node",
 		"source_node_uuid", "source_zone",
@@ -266,7 +266,8 @@ func (d *DB) Step(
 	return answer, err
 }
 
-// MigrationsDue are those about which the compute API has something to do, the oldest first.
+// MigrationsDue returns the migrations that the compute API has to continue, oldest first and at
+// most MaxUnfinished.
 func (d *DB) MigrationsDue(ctx context.Context) ([]cellwire.Migration, error) {
 	list, err := d.migrations(ctx, d.kit.Reader, fmt.Sprintf("WHERE m.due = 1 ORDER BY m.id LIMIT %d", MaxUnfinished))
 	if err == nil {

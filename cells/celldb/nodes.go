@@ -130,9 +130,8 @@ func readNodeProblems(ctx context.Context, db sqldb.Querier, m Moment, node ...s
 	return all, err
 }
 
-// checkNodeFree refuses (contested) a server on a node that its host does not have, that another
-// host reports too, or as whose host several agents report. A node that no host has reported is of
-// any.
+// checkNodeFree refuses (contested) to put a server on a node that another host has or also
+// reports, or whose host several agents report as. It allows a node that no host has reported.
 func checkNodeFree(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Moment) error {
 	if server.NodeUUID == "" || server.Host == "" {
 		return nil

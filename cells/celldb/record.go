@@ -48,7 +48,7 @@ var (
 var selectRecords = "SELECT i.id, i." + strings.Join(readColumns, ", i.") + ", " + hostColumns +
 	"%s FROM instances i LEFT JOIN services s ON s.host = i.host "
 
-// hostColumns are those of hostState.
+// hostColumns are the columns of table services that a hostState is read from.
 const hostColumns = "s.last_seen_up, s.forced_down, s.stopped, s.disabled"
 
 // insertRecord and updateRecord write all columns.

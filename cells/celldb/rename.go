@@ -16,8 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// RenameHost implements [Store]. What servers and migrations of the past say of their host follows,
-// so that what was on the machine is found by its name; what clients did stays as it was recorded.
+// RenameHost implements [Store]. It also changes the host's name in deleted servers and past
+// migrations, so that everything that was on the machine is found by its present name. Actions of
+// clients keep the name that was recorded.
 //
 // Cost: the rows of the host, written.
 func (d *DB) RenameHost(

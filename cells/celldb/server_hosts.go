@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// presentServers are those that are released and not deleted for good. + 0 keeps an engine from an
-// index of all that are so.
+// presentServers is the condition for servers that are released and not deleted for good. "+ 0"
+// keeps an engine from using the index on gone, which would find nearly all rows.
 const presentServers = "i.hidden = 0 AND i.gone + 0 < 2"
 
 // ServerHosts are the hosts of servers.

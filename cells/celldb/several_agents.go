@@ -26,7 +26,8 @@ func hasSeveralAgents(until int64, m Moment) bool {
 // hostAgents are the processes that report as a host.
 type hostAgents struct{ agentruns.Agents }
 
-// problems are those of the nodes of a host as which several agents report.
+// problems returns a problem for each node that a host reports while several agents report as that
+// host; nil if there is one agent.
 func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Moment) (problems []cellwire.NodeProblem) {
 	agents := h.Live(m.Now, severalAgentsWindow(m))
 	if agents == nil {
@@ -40,7 +41,7 @@ func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Mome
 	return problems
 }
 
-// agentColumns are those of an [agentruns.HostAgent].
+// agentColumns are the columns that an [agentruns.HostAgent] is read from.
 const agentColumns = "a.token, a.boot, a.machine, a.address, a.started, a.first_turn, a.shown_turn, a.seen"
 
 // agentRow reads agentColumns of an outer join.

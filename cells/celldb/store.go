@@ -142,7 +142,7 @@ type MigrationStore interface {
 	MigrationsDue(ctx context.Context) ([]cellwire.Migration, error)
 	// MigrationsOf returns the open migrations of a server, the oldest first.
 	MigrationsOf(ctx context.Context, uuid string) ([]cellwire.Migration, error)
-	// Migrations returns those of a query, open or over, the newest first.
+	// Migrations returns the migrations that match a query, open or over, the newest first.
 	Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error)
 }
 
@@ -205,9 +205,10 @@ type AgentStore interface {
 	// never reported is refused (not found).
 	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (
 		work cellwire.Work, changed bool, err error)
-	// Changes returns the hosts whose work has changed after a revision, whichever process changed
-	// it, and the revision until which that is so.
+	// Changes returns the hosts whose work has changed after a revision, by any process, and the
+	// revision up to which the list is complete.
 	Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error)
-	// Apply takes the reports of a host about servers, all in one transaction, each judged alone.
+	// Apply checks each report of a host about its servers separately, and applies those that pass,
+	// all in one transaction.
 	Apply(ctx context.Context, host string, reports []cellwire.Report, m Moment) (Applied, error)
 }

@@ -12,9 +12,9 @@ import (
 
 // Watch receives what writes changed, after they are durable and before they return.
 type Watch struct {
-	// Before, if not nil, is called before a write is committed that changed something: notifyWatch
-	// calls the functions of another Watch with what that is. Its error refuses the write. It is
-	// called again when the write is tried again.
+	// Before, if not nil, is called before the commit of a write that changed something. tell calls
+	// the functions of a Watch with the changes. An error of Before refuses the write. Before is
+	// called again if the write is tried again.
 	Before func(tell func(*Watch)) error
 	// Server is called for each transition of a server: before is nil for an inserted row, after
 	// for one that was erased.

@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Action is something that a client asked for a server, and what came of it: a row of Nova's
+// Action is something that a client asked for a server, and its outcome: a row of Nova's
 // instance_actions with its event.
 type Action struct {
 	// Number counts the actions of a server from 1.
@@ -23,7 +23,8 @@ type Action struct {
 	Host       string     `json:"host,omitempty"`
 	StartedAt  time.Time  `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
-	// Failed says that it ended otherwise than it was asked for; Details are for administrators.
+	// Failed says that the action did not do what was asked for. Details say why, for
+	// administrators.
 	Failed  bool   `json:"failed,omitempty"`
 	Details string `json:"details,omitempty"`
 }

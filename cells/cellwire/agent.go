@@ -7,11 +7,11 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// HostReport is what an agent says of itself, every ReportInterval seconds.
+// HostReport is what an agent reports of its host and itself, every ReportInterval seconds.
 type HostReport struct {
 	Version string `json:"version"`
-	// Nodes are all nodes that the agent reports to Placement, and that its drivers can make guests
-	// on.
+	// Nodes are all nodes that the agent reports to Placement and on which its drivers can create
+	// guests.
 	Nodes []ReportedNode `json:"nodes"`
 	// Starting says that the agent does not know all of its nodes yet, because drivers have not
 	// answered since its start: nodes of earlier reports that are missing stay as they were.
@@ -20,8 +20,8 @@ type HostReport struct {
 	// Stopping says that this is the agent's final report for now: the service is down from here
 	// on, and no time has to pass.
 	Stopping bool `json:"stopping,omitempty"`
-	// Process is the agent's, and Turn that of the last answer that it got; 0: it got none. Cells
-	// without HostState.Turn refuse a report that has any.
+	// Process is the run of the agent that reports. Turn is HostState.Turn of the last answer that
+	// this run received, 0 for none. Cells without HostState.Turn refuse a report that has either.
 	Process *agentruns.Process `json:"process,omitempty"`
 	Turn    int64              `json:"turn,omitempty"`
 }
@@ -48,8 +48,8 @@ type NodeDetails struct {
 	HypervisorVersion int64  `json:"hypervisor_version,omitempty"`
 	// HostIP is an address of its host.
 	HostIP string `json:"host_ip,omitempty"`
-	// UnknownGuests is how many guests there are that the agent made, and that no server of the
-	// cell is about.
+	// UnknownGuests is how many guests the agent has created on the node that belong to no server
+	// of the cell.
 	UnknownGuests int64 `json:"unknown_guests,omitempty"`
 }
 
@@ -69,9 +69,10 @@ type HostState struct {
 	Problems []NodeProblem `json:"problems,omitempty"`
 	// Abilities says that this cell takes the abilities of nodes. Older ones do not.
 	Abilities bool `json:"abilities,omitempty"`
-	// Turn grows whenever another process reports as the host. The agent's next report has it: two
-	// processes that both report with the turn of the later one, or with a later turn, live at the
-	// same time. Older cells have none.
+	// Turn grows with each new process that reports as the host. The agent's next report has it.
+	// Two processes that both report with the turn at which the later one came, or with a later
+	// turn, live at the same time: one that had ended before cannot have received it. Older cells
+	// send none.
 	Turn int64 `json:"turn,omitempty"`
 	// Details says that this cell takes the details of nodes. Older ones do not.
 	Details bool `json:"details,omitempty"`
@@ -85,26 +86,27 @@ const (
 	// WantPresent: there is a guest; if it was never made (vm_state building), it is made and
 	// started.
 	WantPresent Want = "present"
-	// WantRunning: it was shut down, by a soft delete, a stop or the first half of a reboot, and
-	// must run again.
+	// WantRunning: the guest runs. It was shut down before, by a soft delete, a stop or the first
+	// half of a reboot.
 	WantRunning Want = "running"
-	// WantShutdown: there is a guest, shut down. With TaskRebootingHard it is not asked.
+	// WantShutdown: there is a guest, and it is shut down. With TaskRebootingHard it is powered off
+	// without being asked to shut down.
 	WantShutdown Want = "shutdown"
 	// WantCleared is the first half of a rebuild: there is no guest, and no disk of it; the
 	// allocations stay. Reported by ReportSettled, as the second half is.
 	WantCleared Want = "cleared"
-	// WantRebuilt is the second half: there is a guest, made since WantCleared held, and it runs.
-	// If it cannot be made the allocations stay all the same.
+	// WantRebuilt is the second half of a rebuild: there is a guest that was created after
+	// WantCleared held, and it runs. The allocations stay even if it cannot be created.
 	WantRebuilt Want = "rebuilt"
 	// WantGone: it does not exist and has no allocations. Its host then reports ReportGone.
 	// With a Migration the allocations of its consumer are removed as well: the server was deleted
 	// before it had left this host.
 	WantGone Want = "gone"
 
-	// WantIdle: nothing is to be done about a server that was made on this host, and what there is
-	// of it stays as it is: it is in error, or about to be evacuated, say. Nothing is reported. So
-	// the host knows whose its guest is. Cells of older versions leave such servers out, and agents
-	// of older versions do nothing about them.
+	// WantIdle: the host does nothing about a server that was created on it, and reports nothing.
+	// The guest, if there is one, stays as it is, for example because the server is in error or
+	// about to be evacuated. It tells the host to which server the guest belongs. Older cells leave
+	// such servers out; older agents ignore them.
 	WantIdle Want = "idle"
 
 	// The following come with a Migration, and only to nodes with
@@ -120,9 +122,9 @@ const (
 	// without shared storage, it is made from the image again. Reported by ReportArrived.
 	WantArriving Want = "arriving"
 	// WantLeft, on the source, when the server is elsewhere for good: there is no guest of it, and
-	// no disk, but for those on storage shared with the destination. Then the allocations of the
-	// consumer Migration.UUID are removed, those of the server stay. Reported by ReportLeft; the
-	// server is then forgotten, as after ReportGone.
+	// no disk except on storage that is shared with the destination. Then the host removes the
+	// allocations of the consumer Migration.UUID; those of the server stay. Reported by ReportLeft;
+	// the server is then forgotten, as after ReportGone.
 	WantLeft Want = "left"
 	// WantLeaving, on the destination of a migration that is reverted: as WantLeft with the roles
 	// exchanged, but all allocations stay as they are. Reported by ReportLeft.
@@ -132,19 +134,19 @@ const (
 // Work is what is new for a host.
 type Work struct {
 	Epoch string `json:"epoch"`
-	// Revision is what to ask after next.
+	// Revision is the revision after which the agent asks next.
 	Revision int64 `json:"revision"`
-	// Complete says that here begins all that is wanted on the host: the agent asked after 0, or
-	// after another epoch's or a future revision. It has all with the first answer from here on
-	// that has no More.
+	// Complete says that this answer begins the list of all servers of the host, because the agent
+	// asked after revision 0, a revision of another epoch, or a future one. The list ends with the
+	// first answer without More.
 	Complete bool `json:"complete,omitempty"`
-	// More says that there is more than fits into one answer: the next, after Revision, has it at
-	// once. A server that is changed meanwhile comes once more, and one that its host has nothing
-	// to do about any more does not come.
+	// More says that there are more items than fit into one answer. A request after Revision
+	// returns them without waiting. A server that changes meanwhile is sent again; a server about
+	// which the host has nothing to do any more is not sent.
 	More    bool       `json:"more,omitempty"`
 	Items   []WorkItem `json:"items,omitempty"` // by their revisions
 	Service Service    `json:"service"`
-	// Streams are wanted of the host now; one may come more than once.
+	// Streams are the streams that clients wait for. An answer may repeat one.
 	Streams []StreamOffer `json:"streams,omitempty"`
 }
 
@@ -152,8 +154,8 @@ type Work struct {
 type WorkItem struct {
 	Want   Want   `json:"want"`
 	Server Server `json:"server"`
-	// Migration is the one on whose behalf the host is asked. The Server's Host may be another one:
-	// which node of this host it is about, SourceNodeUUID or DestNodeUUID says.
+	// Migration is the migration that the desired state is for; nil: none. With one, Server.Host
+	// may be another host; SourceNodeUUID or DestNodeUUID is then the node of this host.
 	Migration *Migration `json:"migration,omitempty"`
 	// RequestID is the ID of the request whose action on the server is under way; "": none is, or
 	// the cell is older.
@@ -197,8 +199,8 @@ type Report struct {
 	Kind       ReportKind         `json:"kind"`
 	PowerState plugins.PowerState `json:"power_state"`
 	Fault      *Fault             `json:"fault,omitempty"`
-	// Revision is the revision of the WorkItem's Server acted upon: a settled report of an older
-	// one says nothing about the newer.
+	// Revision is the revision of the WorkItem.Server that the agent acted upon. A ReportSettled
+	// about an older revision says nothing about a newer one.
 	Revision int64 `json:"revision,omitempty"`
 	// Migration is the uuid of the one that ReportDeparted, ReportArrived or ReportLeft is about.
 	Migration string `json:"migration,omitempty"`
@@ -214,8 +216,8 @@ type Reports struct {
 // MaxReports is how many reports are taken at once.
 const MaxReports = 1000
 
-// ReportsAnswer has the outcome of each report, in their order: "" for those that were accepted,
-// and otherwise why not. None is to be repeated.
+// ReportsAnswer has an outcome for each report, in their order: "" if it was accepted, otherwise
+// why not. The agent repeats none of them.
 type ReportsAnswer struct {
 	Refused []string `json:"refused"`
 }

@@ -14,14 +14,14 @@ type DeleteKind string
 
 // The kinds.
 const (
-	// DeleteNormal deletes. If the host shows life it is asked to (task_state deleting) and the row
-	// is deleted when it reports; otherwise the row is deleted at once, and the host cleans up when
-	// it is back.
+	// DeleteNormal deletes the server. If its host is up, the host removes the guest (task_state
+	// deleting), and its report deletes the row. Otherwise the row is deleted at once, and the host
+	// cleans up when it is back.
 	DeleteNormal DeleteKind = "normal"
 	// DeleteSoft shuts the guest down and keeps all of it until it is restored or reclaimed.
 	DeleteSoft DeleteKind = "soft"
-	// DeleteReclaim is DeleteNormal of a server that is softly deleted. One that is not, because it
-	// was restored meanwhile, stays: a conflict.
+	// DeleteReclaim is DeleteNormal of a softly deleted server. It is refused (conflict) if the
+	// server is not softly deleted any more, because it was restored.
 	DeleteReclaim DeleteKind = "reclaim"
 )
 
@@ -31,11 +31,11 @@ type DeleteRequest struct {
 	Kind DeleteKind `json:"kind"`
 }
 
-// DeleteAnswer says what has become of it.
+// DeleteAnswer is the state of the server after a DeleteRequest.
 type DeleteAnswer struct {
 	Server Server `json:"server"`
-	// Local says that the row was deleted without the host: the caller removes the allocations and
-	// then reports it (freed).
+	// Local says that the row was deleted without the host. The caller then removes the
+	// allocations, and reports that (…/freed).
 	Local bool `json:"local,omitempty"`
 }
 
@@ -45,11 +45,11 @@ type Unfinished struct {
 	// answer as much as this database. They are zero in answers of older cells.
 	Epoch    string `json:"epoch,omitempty"`
 	Revision int64  `json:"revision,omitempty"`
-	// Hidden are inserted and not released, longer than a moment.
+	// Hidden are servers that were inserted some time ago and not released yet.
 	Hidden []UnfinishedServer `json:"hidden,omitempty"`
-	// Unfreed are deleted by the cell, with allocations that the compute API has to remove.
+	// Unfreed are servers that the cell deleted, whose allocations the compute API has to remove.
 	Unfreed []UnfinishedServer `json:"unfreed,omitempty"`
-	// Reclaimable are softly deleted since longer than the time asked for.
+	// Reclaimable are servers that were softly deleted before the time in the request.
 	Reclaimable []UnfinishedServer `json:"reclaimable,omitempty"`
 }
 
@@ -63,11 +63,11 @@ type UnfinishedServer struct {
 // CellInfo is who a cell is.
 type CellInfo struct {
 	Name string `json:"name"`
-	// Epoch is made with the database: another epoch is another database, whose revisions mean
-	// nothing here.
+	// Epoch identifies the database. Revisions of databases with different epochs cannot be
+	// compared.
 	Epoch string `json:"epoch"`
-	// Revision is the revision of the last change. It is in the database and never goes back,
-	// whatever becomes of the process: within an epoch, a lower one than before is that of an older
+	// Revision is the revision of the last change. It is stored in the database and never
+	// decreases: within an epoch, a lower revision than before means that the database is an older
 	// copy.
 	Revision int64 `json:"revision,omitempty"`
 	// Term is the highest in a HeaderTerm; 0 in answers of older cells.
@@ -142,7 +142,7 @@ type ComputeNode struct {
 	Mapped bool   `json:"mapped"`
 	// Servers is how many servers it has that are not deleted, where that was asked for.
 	Servers int64 `json:"servers,omitempty"`
-	// Abilities are those that its host reported.
+	// Abilities are what its host reported that it can do with servers on the node.
 	Abilities []string `json:"abilities,omitempty"`
 	// Details are what its host reported of it last.
 	Details NodeDetails `json:"details,omitzero"`
@@ -155,7 +155,7 @@ type ComputeNode struct {
 	Claims []NodeClaim `json:"claims,omitempty"`
 	// Problem is why the compute API does not use the node, as it said so last.
 	Problem string `json:"problem,omitempty"`
-	// Agents are those that report as its host, where there are several.
+	// Agents are the processes that report as its host. It is empty unless there are several.
 	Agents []agentruns.Process `json:"agents,omitempty"`
 }
 
@@ -164,10 +164,10 @@ type MappedRequest struct {
 	UUIDs []string `json:"uuids"`
 }
 
-// HeaderTerm is the header of a change that only the active one of several compute APIs may make,
-// with its term: a whole number that grows with each takeover. A cell refuses ([CodeOutdated]) what
-// comes with a lower one than a change before. Without the header there is one compute API alone,
-// or an older one.
+// HeaderTerm is the header with the term of the process of the compute API that sends a change: a
+// whole number that grows with each takeover. A cell refuses ([CodeOutdated]) a change with a lower
+// term than an earlier one. Without the header, the compute API is a single process or of an older
+// version.
 const HeaderTerm = "X-Compute-Agent-Term"
 
 type termKey struct{}

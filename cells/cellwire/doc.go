@@ -19,6 +19,7 @@
 //	             POST /v1/servers/{uuid}/freed          its allocations are removed
 //	             POST /v1/servers/{uuid}/power          start, stop, reboot
 //	             POST /v1/servers/{uuid}/rebuild        make its guest again from an image
+//	             POST /v1/servers/{uuid}/reset          set its state, for an administrator
 //	             GET  /v1/servers/{uuid}/actions        actions and what came of them
 //	             GET  /v1/servers/{uuid}/stream?purpose=P&length=N   a stream, see below
 //	             GET, POST /v1/servers/{uuid}/migrations  those that are open; begin one
@@ -26,12 +27,14 @@
 //	             POST /v1/migrations/query              some, the newest first
 //	             GET  /v1/migrations/due                without destination, or to give back
 //	             POST /v1/servers/states                states of servers, deleted ones too
+//	             POST /v1/servers/hosts/query           the hosts of servers
 //	             GET  /v1/servers/unfinished            what the API must finish: see Unfinished
-//	             GET  /v1/discovery?project_id=P        hosts, services, usage: all a boot needs
-//	                  /v1/discovery?project_id=P&only=usage   without the hosts
+//	             GET  /v1/survey?project_id=P           hosts, services, usage: all a boot needs
+//	                  /v1/survey?project_id=P&only=usage   without the hosts
 //	             GET  /v1/services
 //	             PATCH /v1/services/{uuid}              disable, enable, force down
 //	             DELETE /v1/services/{uuid}             remove a host and its nodes
+//	             POST /v1/services/{uuid}/rename        give a host another name
 //	             GET  /v1/compute-nodes?unmapped=true&servers=true
 //	             POST /v1/compute-nodes/mapped
 //	             POST /v1/compute-nodes/state           which are not used, or free
@@ -46,26 +49,28 @@
 // each change of a row raises the cell's revision, and an agent asks for what is newer than its own
 // revision. A host reads and changes its own servers only.
 //
-// What is no state goes over a stream ([Stream]): bytes in both directions, of which each can end
-// for itself, or both with a reason. One end asks for it, the answer to the agent's long poll has a
-// [StreamOffer], the agent opens the other end with its id, and the cell joins both:
+// Consoles and disks are not state: they go over a stream ([Stream]) of bytes in both directions.
+// Each direction can end by itself, or both end with a reason. A client asks the cell for a stream;
+// the answer to the agent's long poll has a [StreamOffer]; the agent opens the other end with the
+// id in it, and the cell joins both:
 //
 //	compute API ── GET …/stream, Upgrade ─▶ cell ── answer to GET …/work ────────▶ agent
 //	                                        cell ◀─ GET …/streams/{id}, Upgrade ── agent
 //	compute API ◀════════ frames ═════════▶ cell ◀═══════════ frames ════════════▶ agent
 //
-// A new use is a [Purpose] with its [StreamRule], and a function of package worker. Both ends are
-// in the memory of one process of the cell: the one that the agent asks for work. Another one
-// answers 503, and a client that knows several addresses asks the next.
+// A new use needs a [Purpose] with its [StreamRule], and a function in package worker. Both ends of
+// a stream are in the memory of one process of the cell: the one that has the agent's long poll.
+// Any other process answers 503, and a client that knows several addresses asks the next one.
 //
 // A request may name its cell in [HeaderCell]. A cell of another name, reached under a wrong
 // address, then rejects it instead of answering about servers that it does not have.
 //
-// Of several compute APIs one at a time builds servers. It sends its term in [HeaderTerm], so that
-// a cell refuses what one that was replaced sent before, or sends after it was stopped for a while.
+// Of several processes of the compute API, one at a time builds servers. It sends its term in
+// [HeaderTerm]. So a cell refuses late requests of a process that another one has replaced.
 //
 // Changes that a client of the compute API asked for name its request in [HeaderOrigin], for the
 // history of a server.
 //
-// Errors are an [Error] in JSON with the status; a client treats any other answer as a broken cell.
+// A refusal is an [Error] in JSON, with its status. A client treats any other answer as that of a
+// broken cell.
 package cellwire

@@ -4,13 +4,13 @@ package cellwire
 
 import "slices"
 
-// HostsRequest asks a cell for the hosts of servers, either by their uuids or of the first one that
-// is found on some hosts.
+// HostsRequest asks a cell for the hosts of servers: of those with some uuids, or of one server
+// that is on one of some hosts.
 type HostsRequest struct {
 	// UUIDs are the UUIDs of the servers, at most MaxStates.
 	UUIDs []string `json:"uuids,omitempty"`
-	// On are hosts: the answer has one server of those that have one of them among their hosts, or
-	// none.
+	// On are names of hosts. The answer then has one server that is on at least one of them, if
+	// there is any.
 	On []string `json:"on,omitempty"`
 }
 
@@ -25,10 +25,9 @@ type HostsAnswer struct {
 	Servers []ServerHosts `json:"servers"`
 }
 
-// HostsOf are all hosts that a server on a host may be on without another decision: the one where
-// it is, first, the one it moves to, and the one it can go back to. open are its migrations that
-// are not over. What reads where a server is to place another one, or to change a host, counts all
-// of them.
+// HostsOf returns the hosts of a server: first the one that it is on, then the one that it is
+// moving to or can go back to. open are its migrations that are not over. Code that places another
+// server by these hosts, or changes a host, must consider all of them.
 func HostsOf(host string, open []Migration) []string {
 	hosts := []string{}
 	add := func(host string) {
@@ -45,8 +44,9 @@ func HostsOf(host string, open []Migration) []string {
 	return hosts
 }
 
-// Hosts are the hosts between which a migration has not decided yet; none before a destination is
-// chosen, and when the server will not be on the source again. A migration that is over has none.
+// Hosts returns source and destination as long as the server may end up on either of them. It
+// returns nil before a destination is chosen, when the server cannot go back to the source any
+// more, and when the migration is over.
 func (m *Migration) Hosts() []string {
 	switch m.Status {
 	case MigrationPre, MigrationPost, MigrationFinished, MigrationRevert:

@@ -32,25 +32,25 @@ type Migration struct {
 	SourceNode     string `json:"source_node"`
 	SourceNodeUUID string `json:"source_node_uuid"`
 	SourceZone     string `json:"source_zone,omitempty"`
-	// DestHost is the one that was asked for, or "", as long as the others are empty.
+	// DestHost is the host that was asked for, or "", until a destination is chosen and the fields
+	// below are set.
 	DestHost     string `json:"dest_host,omitempty"`
 	DestNode     string `json:"dest_node,omitempty"`
 	DestNodeUUID string `json:"dest_node_uuid,omitempty"`
 	DestZone     string `json:"dest_zone,omitempty"`
 
-	// OldVMState is the vm_state before. Unless it is stopped, the guest is started where it
-	// goes, and where it goes back to.
+	// OldVMState is the vm_state before the migration. Unless it is stopped, the guest is started
+	// on the destination, and on the source if the server goes back.
 	OldVMState string `json:"old_vm_state"`
 	// Offer is how the destination gets the disks from the source, as the source said when it
 	// reported [ReportDeparted]: a text of at most [MaxOffer] bytes that only hosts understand. "":
 	// there is none, as in an evacuation.
 	Offer string `json:"offer,omitempty"`
-	// SourceGuest is what is known of the guest that a cold migration keeps on the source, since
-	// it is finished.
+	// SourceGuest is what the source has reported of its guest since a cold migration is finished.
 	SourceGuest SourceGuest `json:"source_guest,omitempty"`
-	// GiveBack says that it failed, was aborted or is reverted, and that the compute API has to
-	// give the allocations on the source back to the server, or, if that is deleted, to remove
-	// them.
+	// GiveBack says that the migration failed, was aborted or is reverted, and that the compute API
+	// still has to give the allocations on the source back to the server, or to remove them if the
+	// server is deleted.
 	GiveBack bool `json:"give_back,omitempty"`
 
 	UserID string `json:"user_id,omitempty"` // of the client that asked for it
@@ -116,15 +116,15 @@ const (
 	MigrationFailed    MigrationStatus = "failed"    // of an evacuation
 )
 
-// SourceGuest is what the source last said of the guest that it keeps in a migration.
+// SourceGuest is what the source last reported of the guest that it keeps in a migration.
 type SourceGuest string
 
 // What there is. "": the source has said nothing of it since it departed.
 const (
 	SourceGuestThere   SourceGuest = "there"
 	SourceGuestMissing SourceGuest = "missing"
-	// SourceGuestAsked: the migration is to be reverted when the source has said that its guest is
-	// there. Until then the destination keeps its own.
+	// SourceGuestAsked: a revert waits until the source reports that its guest exists. Until then
+	// the destination keeps its own guest.
 	SourceGuestAsked SourceGuest = "asked"
 )
 
@@ -193,25 +193,25 @@ func (m MigrateRequest) Check(s *Server) error {
 // MigrationStep is what a compute API does about a migration: exactly one member is set, but for
 // GiveBack and Fenced. Repeating it changes nothing.
 type MigrationStep struct {
-	// Destination says where it goes. The allocations are there.
+	// Destination is the chosen node. The server has its allocations there.
 	Destination *MigrationDestination `json:"destination,omitempty"`
 	// Failed ends a migration for which there is no destination, with the reason.
 	Failed *Fault `json:"failed,omitempty"`
-	// GiveBack says of one that failed that it may have allocations, which are to be given back.
+	// GiveBack comes with Failed: the migration may have allocations, which have to be given back.
 	GiveBack bool `json:"give_back,omitempty"`
-	// GivenBack says that the server has its allocations on the source back, or, if it is deleted,
-	// that none of both consumers has any.
+	// GivenBack says that the server has its allocations on the source again, or, if it is deleted,
+	// that neither the server nor the migration has allocations.
 	GivenBack bool `json:"given_back,omitempty"`
-	// Fenced says of one without a destination, whose allocations are given back, that no claim
-	// which was sent for it before can change anything any more. Without it that is a conflict
-	// until some minutes have passed, in which one may arrive.
+	// Fenced comes with GivenBack, for a migration without a destination: no claim that was sent
+	// for it earlier can take effect any more. Without Fenced the cell refuses GivenBack (conflict)
+	// for some minutes, in which such a claim may still arrive.
 	Fenced bool `json:"fenced,omitempty"`
 	// Confirm and Revert end a migration that is finished.
 	Confirm bool `json:"confirm,omitempty"`
 	Revert  bool `json:"revert,omitempty"`
-	// Abort ends a migration that has no destination yet, or waits for a host that is down. It is
-	// the uuid of an evacuation by which that host removes what it has when it comes back, where
-	// one is needed. A refusal (conflict) if the host is up, or if it waits for neither.
+	// Abort ends a migration that has no destination yet or waits for a host that is down. It is a
+	// new uuid, for the evacuation by which that host removes its guest when it is back, where that
+	// is needed. Refused (conflict) if the host is up, or if the migration waits for neither.
 	Abort string `json:"abort,omitempty"`
 }
 
@@ -223,8 +223,8 @@ type MigrationDestination struct {
 	Zone     string `json:"zone,omitempty"`
 }
 
-// MigrationQuery asks for migrations, over or not, the newest first: by created_at and then by id,
-// both descending, and last by uuid. Conditions that are zero do not count.
+// MigrationQuery asks for migrations, open or over, the newest first: by created_at, then by id,
+// both descending, and last by uuid. Conditions with zero values are not applied.
 type MigrationQuery struct {
 	UUID       string          `json:"uuid,omitempty"`
 	ServerUUID string          `json:"server_uuid,omitempty"`
@@ -233,7 +233,8 @@ type MigrationQuery struct {
 	Status     MigrationStatus `json:"status,omitempty"`
 	Type       MigrationType   `json:"type,omitempty"`
 	ProjectID  string          `json:"project_id,omitempty"` // of the client that asked for it
-	// ChangedSince and ChangedBefore bound the time of the last change, or creation, inclusively.
+	// ChangedSince and ChangedBefore bound the time of the last change, or of the creation if there
+	// was none. Both are inclusive.
 	ChangedSince  *time.Time `json:"changed_since,omitempty"`
 	ChangedBefore *time.Time `json:"changed_before,omitempty"`
 	// After is the migration after which the page begins, by its CreatedAt, ID and UUID, of

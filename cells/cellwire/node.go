@@ -39,9 +39,9 @@ type NodeReporter struct {
 type NodeProblem struct {
 	UUID string          `json:"uuid"`
 	Code NodeProblemCode `json:"code"`
-	// Host is the other one, where the code speaks of one.
+	// Host is the other host, for codes that are about one.
 	Host string `json:"host,omitempty"`
-	// Message says it to people.
+	// Message describes the problem for people.
 	Message string `json:"message"`
 }
 
@@ -72,26 +72,26 @@ func (c NodeProblemCode) Refuses() bool {
 // NodesAnswer has the compute nodes of a cell.
 type NodesAnswer struct {
 	Nodes []ComputeNode `json:"compute_nodes"`
-	// Forgotten are nodes that their hosts have not reported for long: the cell forgets them when
-	// the compute API says that it has. Older cells and APIs do not know this.
+	// Forgotten are nodes that their hosts have not reported for a long time. The cell forgets them
+	// after the compute API has done so ([NodesRequest]). Older cells leave it empty.
 	Forgotten []string `json:"forgotten,omitempty"`
 }
 
-// TakesState reports whether the cell takes a NodesRequest: older ones do not know how hosts show
-// who they are.
+// TakesState reports whether the cell takes a NodesRequest. A cell does if it answers how hosts
+// authenticate, or forgotten nodes; older ones answer neither.
 func (a NodesAnswer) TakesState() bool {
 	return len(a.Forgotten) > 0 || slices.ContainsFunc(a.Nodes, func(n ComputeNode) bool { return n.Auth != "" })
 }
 
 // NodesRequest is what the compute API says about the nodes of a cell.
 type NodesRequest struct {
-	// Problems are all nodes that it does not use, by uuid, and why: a node that is not among them
-	// has no problem any more. Nil: they stay as they are.
+	// Problems has the reason for each node that the compute API does not use, by uuid. A node that
+	// is not in it has no problem any more. Nil changes nothing.
 	Problems map[string]string `json:"problems,omitzero"`
-	// Forgotten are nodes that it has forgotten, as the cell asked it to.
+	// Forgotten are nodes that the compute API has forgotten, as [NodesAnswer].Forgotten asked for.
 	Forgotten []string `json:"forgotten,omitempty"`
-	// Host has all its nodes freed that it does not report, or all if its agent does not live, for
-	// other hosts to report.
+	// Host is a host whose nodes become free for other hosts to report: the nodes that it does not
+	// report any more, or all if its agent does not live. "": none.
 	Host string `json:"host,omitempty"`
 }
 
@@ -101,7 +101,7 @@ type RenameRequest struct {
 	To   string `json:"to"`
 	// Nodes are the new names of nodes, by uuid; others keep theirs.
 	Nodes map[string]string `json:"nodes"`
-	// Check has the cell say what stands against it, and change nothing.
+	// Check makes the cell answer whether it would refuse the request, without changing anything.
 	Check bool `json:"check,omitempty"`
 }
 

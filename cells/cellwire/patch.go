@@ -23,8 +23,8 @@ type ServerPatch struct {
 
 // MetadataPatch changes the metadata of a server.
 type MetadataPatch struct {
-	// Replace removes the items that there are, and Remove some of them, before those of Set are
-	// put there.
+	// Replace removes all existing items, and Remove those with some keys, before the items of Set
+	// are added.
 	Replace bool              `json:"replace,omitempty"`
 	Remove  []string          `json:"remove,omitempty"`
 	Set     map[string]string `json:"set,omitempty"`

@@ -8,23 +8,23 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// ServerQuery asks a cell for a page of servers. Hidden ones are never among the answers.
-// Conditions that are zero do not count; a list holds if any of its values does.
+// ServerQuery asks a cell for a page of servers, without hidden ones. Conditions with zero values
+// are not applied. A list matches if any of its values matches.
 type ServerQuery struct {
 	ProjectID string `json:"project_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
 	// Deleted says which servers count by their deletion.
 	Deleted Deletion `json:"deleted,omitempty"`
-	// SoftDeleted includes those that are softly deleted although Deleted is DeletedNone; they are
-	// always among DeletedOnly's and DeletedAny's.
+	// SoftDeleted adds softly deleted servers to DeletedNone. DeletedOnly and DeletedAny always
+	// have them.
 	SoftDeleted bool `json:"soft_deleted,omitempty"`
 
 	UUIDs []string `json:"uuids,omitempty"`
 	// NamePattern is a regular expression (Go's RE2) that the name has to contain a match of,
 	// without regard to case, as Nova's with MariaDB.
 	NamePattern string `json:"name_pattern,omitempty"`
-	// Patterns are such expressions for other columns, by their names in [PatternColumns]. What a
-	// server has nothing in matches none.
+	// Patterns are such expressions for other columns, by their names in [PatternColumns]. A column
+	// without a value matches no pattern.
 	Patterns map[string]string `json:"patterns,omitempty"`
 	VMStates []string          `json:"vm_states,omitempty"`
 	// TaskStates holds the task states that count; "" stands for none.
@@ -42,9 +42,9 @@ type ServerQuery struct {
 	NotTagsAll  []string             `json:"not_tags,omitempty"`
 	NotTagsAny  []string             `json:"not_tags_any,omitempty"`
 	Metadata    map[string]string    `json:"metadata,omitempty"`
-	// ChangedSince and ChangedBefore bound the time of the last change (creation, if there was
-	// none), inclusively. With ChangedSince deleted servers count as well, unless Deleted says
-	// otherwise: the caller sets it.
+	// ChangedSince and ChangedBefore bound the time of the last change, or of the creation if there
+	// was none. Both are inclusive. As in Nova, a list with ChangedSince also has deleted servers;
+	// for that the caller sets Deleted.
 	ChangedSince  *time.Time `json:"changed_since,omitempty"`
 	ChangedBefore *time.Time `json:"changed_before,omitempty"`
 
@@ -103,8 +103,8 @@ type Row struct {
 // ServerPage is a page of servers.
 type ServerPage struct {
 	Rows []Row `json:"rows"`
-	// More says that there are more after these. There may be fewer than Limit of these all the
-	// same: an answer has a bound in bytes, too.
+	// More says that there are more rows after these. It can be set although there are fewer rows
+	// than Limit, because an answer is bounded in bytes, too.
 	More bool `json:"more,omitempty"`
 }
 
@@ -116,8 +116,8 @@ type StatesRequest struct {
 // MaxStates is how many servers can be asked for at once.
 const MaxStates = 1000
 
-// StatesAnswer has the servers that the cell knows, deleted ones among them. Who is missing is not
-// in this cell, or purged.
+// StatesAnswer has the states of the servers that the cell knows, deleted ones included. A server
+// that is missing is not in this cell, or was purged.
 type StatesAnswer struct {
 	States []ServerState `json:"states"`
 }

@@ -14,10 +14,11 @@ type RebuildRequest struct {
 	ImageRef string `json:"image_ref"`
 	// Patch changes what the server is called and marked with.
 	Patch ServerPatch `json:"patch"`
-	// UserData and Key replace what the guest had; nil: it has the same again.
+	// UserData and Key replace the user data and the key pair of the guest; nil keeps them.
 	UserData *string    `json:"user_data,omitempty"`
 	Key      *ServerKey `json:"key,omitempty"`
-	// Host is where the server has to be, because UserData may go to no other host; "": anywhere.
+	// Host is the only host that may get UserData. The request is refused if the server is on
+	// another one. "": any host may.
 	Host string `json:"host,omitempty"`
 }
 

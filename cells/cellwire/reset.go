@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// ResetRequest has an administrator say in which vm_state a server is, without any task: active or
-// error. Nothing is done to its guest.
+// ResetRequest sets the vm_state of a server to active or error, for an administrator, and ends its
+// task. Its guest is not touched.
 type ResetRequest struct {
 	VMState string `json:"vm_state"`
 }

@@ -41,7 +41,7 @@ type StreamRule struct {
 	Idle time.Duration
 }
 
-// streamRules are those of all purposes.
+// streamRules has the rule of each purpose.
 var streamRules = map[Purpose]StreamRule{
 	PurposeConsoleLog: {Ability: plugins.AbilityConsoleLog, MaxBytes: 2 << 20, Idle: time.Minute},
 	PurposeConsole:    {Ability: plugins.AbilityConsole, Idle: time.Hour},

@@ -27,10 +27,10 @@ func LiveAgents(e apidb.Enrolment, now time.Time) []agentruns.Process {
 // errUnchanged says that nothing is to be written.
 var errUnchanged = errors.New("nothing has changed")
 
-// compareAgents notes which run of an agent shows the certificate, and has the answer say whether
-// another one does so too. A refused key counts: it is that of the copy, or of the host. It refuses
-// nothing, and costs a read, and a write when an agent is new or not the only
-// one.
+// compareAgents records which run of an agent shows the certificate. The answer then says whether
+// another run shows it too. A request with a refused key is recorded as well: either its sender or
+// the host is a copy. It refuses no request. Cost: a read, and a write if the agent is new or not
+// the only one.
 func (x *exchange) compareAgents(h holder) {
 	p := agentruns.ReadProcessHeader(x.R.Header)
 	if p == nil || x.comparisons.exceeded(h.limiterKey()) {

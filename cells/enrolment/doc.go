@@ -5,14 +5,15 @@
 //	operator: Invite, Evict ──▶ API database ◀── Service ◀── /v1/join ──── Join (the command)
 //	    └── Token, good once ──▶ Join            Authority ◀── /v1/renew ── Renewer (the agent)
 //
-// A host is what an operator invited: its name, cell and compute nodes come from the enrolment in
-// the API database, and nothing of them from a request for a certificate. A [Token] is good once:
-// for one key, until it expires; sending it again with the same key is answered again, so that a
-// lost answer does no harm. Compute nodes that the operator did not name are bound when the host
-// names them first, and then stay.
+// An operator invites a host. Its name, cell and compute nodes come from the enrolment in the API
+// database, never from the request for a certificate. A [Token] is valid for one key, until it
+// expires. If it is sent again with the same key it is answered again, so that a lost answer does
+// no harm. Compute nodes that the operator did not name are bound to the host when it first names
+// them, and then stay.
 //
-// Certificates are renewed with themselves, each time with a new key. The last key that was shown
-// is the host's; a renewed one counts from when it is shown on. Of two machines with one identity,
-// one is refused, therefore, and both are logged. An expired certificate can still be renewed for
-// the grace time, for hosts that were switched off: what ends an identity is [Evict].
+// A host renews its certificate by showing the present one, each time with a new key. The host's
+// key is the last one that it has shown; a new key counts as soon as it is shown. So if two
+// machines have one identity, one of them is refused, and both are logged. An expired certificate
+// can still be renewed for the grace time, for hosts that were switched off. Only [Evict] ends an
+// identity.
 package enrolment

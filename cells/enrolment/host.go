@@ -38,7 +38,7 @@ type Host struct {
 	UID, GID int
 }
 
-// path is that of a file in the state directory.
+// path returns the path of a file in the state directory.
 func (h Host) path(name string) string { return filepath.Join(h.StateDir, name) }
 
 // IdentityPath is where the key and the certificate of the host are.

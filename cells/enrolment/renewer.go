@@ -62,7 +62,7 @@ type Renewer struct {
 
 	mu     sync.Mutex
 	status RenewerStatus
-	read   bool // status is that of the files
+	read   bool // status has been read from the files
 	// Used only by the loop.
 	key              string // of the certificate that failures are about
 	attempt          int

@@ -40,7 +40,8 @@ type Confirmation struct {
 // Answer is the answer to joining and renewing.
 type Answer struct {
 	Host string `json:"host"`
-	// Certificate is in PEM, and good until Expires; CA are those that the host trusts.
+	// Certificate is in PEM and valid until Expires. CA has the certificates, in PEM, of the
+	// authorities that the host trusts.
 	Certificate string    `json:"certificate"`
 	CA          string    `json:"ca"`
 	Expires     time.Time `json:"expires"`

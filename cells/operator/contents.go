@@ -22,7 +22,7 @@ import (
 
 // contents is what is on a host, as its cell and Placement have it.
 type contents struct {
-	// Servers are those that are on it, or move from there or to there, with their names by uuid.
+	// Servers has the names of the servers that are on the host, or move from it or to it, by uuid.
 	Servers map[string]string
 	// Migrations are the consumers that hold the place of a server that moves.
 	Migrations map[string]bool

@@ -47,8 +47,8 @@ func UpgradeOf(shown string, had, has, knows int) *Upgrade {
 	}
 }
 
-// APISchema describes the schema of the API database, of a name to open it by. store is that of the
-// compute API that has it open; nil: none has.
+// APISchema describes the schema of the API database, of a name to open it by. store is the open
+// database of a compute API in this process; nil if there is none.
 func APISchema(ctx context.Context, store apidb.Store, name, shown string) (*Schema, error) {
 	has, knows, err := apiVersion(ctx, store, name)
 	return SchemaOf(shown, has, knows, err)

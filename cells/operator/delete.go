@@ -19,7 +19,8 @@ type Removal struct {
 	Was Mapping
 	// Now is the name of a host that was renamed.
 	Now string
-	// Cells are those in which its nodes are freed for other hosts, or that did not answer.
+	// Cells are the cells in which its nodes are free for other hosts now, and those that did not
+	// answer.
 	Cells []FreedCell
 	// NoPlacement says that Placement did not answer, so that its resource providers are not known.
 	NoPlacement bool

@@ -11,7 +11,7 @@
 // is printed as JSON, and prints nothing. The commands run in the process of the compute API if
 // that has the database open, and otherwise in one of their own.
 //
-// What a command refuses to protect servers, hosts or data is a [RefusedError], and nothing was
-// changed then unless the error says so. An operator may repeat each command: it continues where it
-// stopped.
+// If a command refuses something, to protect servers, hosts or data, its error is a [RefusedError].
+// Nothing was changed then unless the error says so. Each command may be repeated: it continues
+// where it stopped.
 package operator

@@ -79,8 +79,8 @@ func (d *Deployment) invite(ctx context.Context, caFile string, i enrolment.Invi
 	}, nil
 }
 
-// caFingerprint is that of the CA of hosts, whose certificate is in a file; "": in the directory of
-// the service.
+// caFingerprint returns the fingerprint of the CA of hosts. Its certificate is in file, or in the
+// directory of the enrolment service if file is "".
 func (d *Deployment) caFingerprint(file string) (string, error) {
 	dir := d.Enrolment.CADirectory()
 	if file == "" && dir == "" {

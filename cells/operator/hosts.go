@@ -54,7 +54,7 @@ type Enrolment struct {
 	// Renewed is the address of its last renewal. Conflict is the last conflict of its keys.
 	Renewed  string       `json:"renewed_from,omitempty"`
 	Conflict *KeyConflict `json:"refused_key,omitempty"`
-	// Agents are those that renew its certificate, if several do.
+	// Agents are the processes that renew its certificate. It is empty unless there are several.
 	Agents  []agentruns.Process `json:"agents,omitempty"`
 	Denied  time.Time           `json:"denied_before,omitzero"`
 	Evicted time.Time           `json:"evicted,omitzero"`

@@ -30,7 +30,7 @@ type Renamed struct {
 	Cell string `json:"cell"`
 	// Servers is how many came along.
 	Servers int `json:"servers"`
-	// Nodes are those with new names; without one, Node is the name that one keeps.
+	// Nodes are the nodes that get new names. If there are none, Node is the name that one keeps.
 	Nodes []Node `json:"nodes"`
 	Node  string `json:"node,omitempty"`
 	// Token is what the host joins with at URL until Expires, if its certificate names it.

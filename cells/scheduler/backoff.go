@@ -24,15 +24,15 @@ const (
 //	    ── Placement fails ─────────▶ Placement is out ──┴──────────────▶ due
 //	    ── success ─────────────────▶ forgotten
 //
-// Unanswered is a server whose request Placement fails while it answers others: it alone is put
-// off, and counted, because its request may never be answered. If Placement fails the writes for
-// several servers and carries out none, it is Placement that fails.
+// A server is unanswered if Placement fails its request while it answers others. Then only this
+// server is put off, and its failures are counted, because Placement may never answer the request.
+// If Placement fails writes for several servers and carries out none, Placement itself is put off.
 type backoff struct {
 	mu        sync.Mutex
 	servers   map[string]*delay
 	placement delay
-	// unwritten is the last server for which Placement failed a write, and writesBefore how many it
-	// had carried out then.
+	// unwritten is the last server for which Placement failed a write, and writesBefore how many writes
+	// it had carried out at that time.
 	unwritten    string
 	writesBefore int64
 	// writes says that Placement is waited for because of writes.
@@ -42,8 +42,8 @@ type backoff struct {
 type delay struct {
 	wait  time.Duration
 	until time.Time
-	// Of a server that Placement has failed while it answered others: how often; whether that was a
-	// query for candidates; and if it was a write, how many writes it had carried out then.
+	// For an unanswered server: how often its request failed; whether the last one was a query for
+	// candidates; and if it was a write, how many writes Placement had carried out at that time.
 	tries     int
 	query     bool
 	unwritten *int64
@@ -57,8 +57,8 @@ func (d *delay) double(now time.Time) time.Duration {
 	return wait
 }
 
-// due says whether a server is to be tried; and, if Placement has failed its last request while it
-// answered others, since when.
+// due reports whether a server is to be tried now. For an unanswered server, unanswered is when its
+// wait ends.
 func (b *backoff) due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,9 +90,9 @@ func (b *backoff) wasQuery(uuid string) bool {
 	return own != nil && own.query
 }
 
-// recordUnanswered puts off a server alone, whose request Placement failed; it counts if that
-// answers others. query says that it was one for candidates. It returns how often it counted, and
-// for how long the server is put off.
+// recordUnanswered puts off one server, whose request Placement failed. counts says that Placement
+// answers others, so that the failure is counted; query, that it was a query for candidates. It
+// returns the number of counted failures, and how long the server is put off.
 func (b *backoff) recordUnanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,10 +104,10 @@ func (b *backoff) recordUnanswered(uuid string, counts, query bool, now time.Tim
 	return own.tries, own.double(now)
 }
 
-// recordUnwritten notes that Placement, which answers reads and has carried out so many writes, has
-// failed one for a server. others says that it has carried out another one since it failed the last
-// one for this server; all, that it carries out none: it has failed the last one of another server,
-// and carried out none since.
+// recordUnwritten records that Placement, which answers reads, has failed a write for a server. given is
+// how many writes it has carried out. others reports that it has carried out a write since it last
+// failed one for this server. all reports that it carries out none: it has failed the writes of two
+// servers in succession, and carried out none between them.
 func (b *backoff) recordUnwritten(uuid string, given int64) (others, all bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,8 +130,9 @@ func (b *backoff) delayOf(uuid string) *delay {
 	return b.servers[uuid]
 }
 
-// recordSuccess ends the wait for a server, and for Placement if that was asked; if it carried out
-// no writes, it has to have done one since. back says that it was waited for.
+// recordSuccess ends the wait for a server, and the wait for Placement if that was asked. If Placement
+// is waited for because of writes, it must have carried out one since. back reports that the wait
+// for Placement has ended.
 func (b *backoff) recordSuccess(uuid string, asksPlacement bool, given int64) (back bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,7 +145,7 @@ func (b *backoff) recordSuccess(uuid string, asksPlacement bool, given int64) (b
 	return back
 }
 
-// recordPlacementFailure puts off all that needs Placement; first says that it was not put off
+// recordPlacementFailure puts off everything that needs Placement. first reports that it was not put off
 // before.
 func (b *backoff) recordPlacementFailure(now time.Time) (wait time.Duration, first bool) {
 	b.mu.Lock()

@@ -212,8 +212,8 @@ func (b *build) targets(ctx context.Context, requests []resourcerequest.Request)
 	return b.hosts.targets(candidates, b), nil
 }
 
-// trees are those that Placement is asked about, one after the other; all says that it is about any
-// (""), once.
+// trees returns the root providers for which Placement is asked for candidates, one request each.
+// With all, it is one request for candidates in any tree ("").
 func (b *build) trees() (trees []string, all bool) {
 	if forced := b.hosts.forced(b.spec); forced != nil {
 		return forced, false

@@ -31,7 +31,8 @@ const maxID = 255
 type CreateRequest struct {
 	// RequestSpec is the template for the specification of each server, without uuid and states.
 	apidb.RequestSpec
-	// Min and Max are how many: Max if the quota allows it, and not less than Min. 0 is 1, and Min.
+	// Min and Max bound the number of servers: as many as the quota allows. A Min of 0 is 1, a Max
+	// of 0 is Min.
 	Min, Max int64
 	// AllowCellDown lets a project boot although it has living servers in a cell that is down.
 	AllowCellDown bool

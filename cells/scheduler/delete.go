@@ -14,14 +14,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 )
 
-// Delete deletes a server wherever it is, softly if its cell can: while it is placed nowhere its
-// build is abandoned, and otherwise its cell is asked. queued_for_delete is set when the cell has
-// said yes, and not before. Repeating it changes nothing.
+// Delete deletes a server, with soft softly if its cell can. For a server that is not placed yet,
+// it abandons the build; otherwise it asks the cell. queued_for_delete is set only after the cell
+// has agreed. A repeated call changes nothing.
 //
-// Errors: [gather.ErrDown] if the cell is down: then nothing is changed here, but the cell may have
-// received the request (the reconciler finds out); [apidb.ErrNotFound] if the server is not there
-// (any more). Cost: one request to the cell; if no host lives that could do it, two to Placement
-// and one more to the cell.
+// Errors: [gather.ErrDown] if the cell is down: then nothing is changed in the API database, but
+// the cell may have received the request, which the reconciler finds out; [apidb.ErrNotFound] if
+// the server does not exist any more. Cost: one request to the cell; if its host is down, two to
+// Placement and one more to the cell.
 func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) error {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
@@ -124,8 +124,8 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 // Restore takes back the soft delete of a server, if the quota still allows it.
 //
 // Errors: *quota.ExceededError; [gather.ErrDown] and the cell's refusals pass through;
-// [apidb.ErrNotFound] of a server that is placed fail. Cost: a discovery of each cell, and one
-// request to its own.
+// [apidb.ErrNotFound] for a server that is in no cell. Cost: a discovery of each cell, and one
+// request to the server's cell.
 func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {

@@ -56,7 +56,7 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 	}
 }
 
-// newConflicts are those that were not there the last time: each is logged once.
+// newConflicts returns the conflicts that the last pass did not have, so that each is logged once.
 func (s *Scheduler) newConflicts(all []cellmappings.Conflict) []cellmappings.Conflict {
 	s.mu.Lock()
 	defer s.mu.Unlock()

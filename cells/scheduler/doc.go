@@ -26,24 +26,24 @@
 // revision in the cell's answers. It leaves such a cell alone until the right database is back or
 // an operator accepts the one there is: see [cellmappings.Compare].
 //
-// A migration is chosen a host in the same way, and claimed with one POST /allocations for two
-// consumers; its cell keeps it from then on, so that the API database knows nothing of it.
+// The host for a migration is chosen in the same way, and claimed with one POST /allocations for
+// two consumers. The cell stores the migration; the API database has nothing about it.
 //
-// A timeout never means "not done". An operation that may have happened is either repeated
-// (Release and Delete are idempotent) or found later by the record written before it: a claim
-// before allocations, a hidden row before Place. The claim of a server in cell0 stays after Built
-// until the reconciler clears it: no allocation keeps a late one from being accepted, and nothing
-// else remembers that one was sent.
+// A timeout never means "not done". An operation that may have happened is either repeated (Release
+// and Delete are idempotent) or found later by the record written before it: a claim before
+// allocations, a hidden row before Place. The claim of a server in cell0 stays after Built until
+// the reconciler clears it. Such a server has no allocations, so Placement would accept a late
+// request for some, and only the claim records that one was sent.
 //
 // # Several processes
 //
 // Create, Delete and Restore work in every process of an API database. Building, reconciling,
-// reclaiming and discovery are for the process that holds the lease. What it writes to the API
-// database checks the lease in the same transaction ([Options.Fenced]); before each request to a
-// cell or to Placement that depends on being the only one, it confirms the lease, and changes in
-// cells carry its term, so that a cell refuses one that comes after a change of a later holder. So
-// a process that was stopped, and continues after another one took over, does not undo what that
-// one did.
+// reclaiming and discovery are for the process that holds the lease. Its writes to the API database
+// check the lease in the same transaction ([Options.Fenced]). It confirms the lease before each
+// request to a cell or to Placement that only one process may send. Its changes in cells have its
+// term, so that a cell refuses those that arrive after a change of a later holder. So a process
+// that was stopped, and continues after another one took over, does not undo what the other one
+// did.
 //
 // # Placement
 //

@@ -10,11 +10,12 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
-// The guard against the wrong database. What a cell says is believed over what the API database
-// says: that a server lives that was noted as deleted, that its allocations are unused. From a
-// database that is new, or an older copy, that is wrong, and the consequences cannot be undone. So
-// the reconciler looks which database answers before it does anything in a cell, and leaves the
-// cell alone until the right one is back, or until an operator has accepted what there is.
+// The guard against the wrong database. If a cell and the API database differ, the reconciler
+// believes the cell: that a server lives that is recorded as deleted, or that allocations are
+// unused. A cell with a new database, or an older copy of its own, is wrong about that, and the
+// consequences could not be undone. So the reconciler checks which database answers before it does
+// anything in a cell. It leaves the cell alone until the right database is back, or until an
+// operator has accepted the present one.
 
 // recordDatabase records which database answered a request, and reports whether it is the cell's.
 // before is the record from before the request. It costs no request, and a write to the API
@@ -34,8 +35,8 @@ func (s *Scheduler) recordDatabase(
 	return now.Suspect == nil, nil
 }
 
-// checkDatabase asks a cell which database it has, and says whether that is the cell's: what the
-// cell said before came from it as well, or from one that it has replaced since.
+// checkDatabase asks a cell which database it has, and reports whether that is the cell's own.
+// Earlier answers of the cell came from it, too, or from one that it has replaced since.
 func (s *Scheduler) checkDatabase(ctx context.Context, cell apidb.Cell) (bool, error) {
 	known, err := s.opts.Store.CellDatabases(ctx)
 	if err != nil {

@@ -22,28 +22,29 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// Migrations. Their cell keeps what becomes of them; the process that schedules asks each cell for
-// those that wait for it, and does one of two things:
+// Migrations. A cell stores the state of its migrations. The process that schedules asks each cell
+// for the migrations that wait for it, and does one of two things:
 //
 //	accepted:   choose a host ▶ POST /allocations ▶ Step(destination)
 //	            server: source  ─▶  server: destination, migration: source
 //	give back:  POST /allocations ▶ Step(given back)
 //	            server: destination, migration: source  ─▶  server: source
 //
-// One whose requests Placement fails while it answers others is not tried forever: Step(failed)
-// says that it may have allocations, and they are given back whenever Placement does that.
+// A migration whose requests Placement fails while it answers others is not tried forever: it ends
+// with Step(failed), which says that it may have allocations. These are given back as soon as
+// Placement allows it.
 //
-// A process may end after each arrow. The allocations say how far it came: as long as the migration
-// has some, the server's say where it goes, and no other host is chosen. Each write to Placement
-// has the generations of both consumers, so that one that arrives late changes nothing.
+// A process may end after each arrow. The allocations show how far it came: if the migration has
+// any, those of the server are on the chosen host, and no other host is chosen. Each write to
+// Placement has the generations of both consumers, so that a late one changes nothing.
 
 // ConsumerTypeMigration is the consumer type of a migration, as Nova has it.
 const ConsumerTypeMigration = "MIGRATION"
 
-// Migrate begins a migration of a server that is in a cell, to a host if it is not "". Whether the
-// state of the server allows it is for the cell to say.
+// Migrate begins a migration of a server that is in a cell, to a certain host unless that is "".
+// The cell decides whether the state of the server allows it.
 //
-// Errors: [apidb.ErrNotFound] of a server that is in no cell; [gather.ErrDown] and the cell's
+// Errors: [apidb.ErrNotFound] for a server that is in no cell; [gather.ErrDown] and the cell's
 // refusals pass through. Cost: one request to the cell.
 func (s *Scheduler) Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error {
 	if m.CellUUID == "" {
@@ -101,8 +102,8 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, confirm bool) e
 // ErrNoMigration says that a server has no migration of that number.
 var ErrNoMigration = errors.New("the server has no such migration")
 
-// Abort ends a migration of a server, by its number, that has no destination yet, or waits for a
-// host that is down, or refuses with why not.
+// Abort ends the migration of a server with the number, if it has no destination yet or waits for a
+// host that is down. Otherwise the cell refuses it.
 //
 // Errors: [ErrNoMigration]; [gather.ErrDown] and the cell's refusals pass through. Cost: two
 // requests to the cell.

@@ -90,7 +90,7 @@ func (s *Scheduler) dispatch(ctx context.Context, w *workers, d *backoff, tasks 
 	return nil
 }
 
-// unanswered are those of the tasks that are due and were unanswered.
+// unanswered returns the tasks that got no answer when they were last tried and are due again.
 func (s *Scheduler) unanswered(d *backoff, tasks []task) (unanswered []task) {
 	for _, t := range tasks {
 		var due bool
@@ -269,7 +269,8 @@ func (s *Scheduler) failUnanswered(ctx context.Context, request apidb.BuildReque
 	return s.newBuild(request.RequestSpec, v, hosts, nil).fail(ctx, unansweredFault(cause))
 }
 
-// unansweredFault is that of a server whose requests Placement fails.
+// unansweredFault is the fault of a server of which Placement failed a request mostUnanswered times
+// while it answered those of others.
 func unansweredFault(cause error) cellwire.Fault {
 	return noHost(fmt.Sprintf(
 		"Placement failed a request for this server %d times, while it answered others. The last time: %s",

@@ -16,11 +16,11 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
-// Server groups. The servers of one group are built one after the other, by the one process that
-// schedules; where the members are that were placed before, their cells say when the turn comes.
-// So two servers that are asked for at once see each other, and a policy needs no check after the
-// claim. A process that was stopped in the middle of a build decides nothing when it continues: its
-// writes are refused, as all of a process that lost the lease.
+// Server groups. The process that schedules builds the servers of one group one after the other.
+// Before each, it asks the cells where the members are that were placed earlier. So two servers
+// that are requested at the same time are placed with regard to each other, and a policy needs no
+// check after the claim. If the process is stopped in the middle of a build and loses the lease,
+// its later writes are refused.
 
 // group is the server group of a build.
 type group struct {
@@ -39,12 +39,12 @@ type places struct {
 	unknown bool
 }
 
-// errPending says that the host of another server is not known yet, which is not placed, or placed
-// and not shown by its cell.
+// errPending says that the host of another server is not known yet: it is not placed, or its cell
+// does not show it yet.
 var errPending = errors.New("its host depends on that of another server, which is not in its cell yet")
 
-// joinGroup waits for the turn of a server in its group, and looks where the other members are.
-// A group that was deleted does not count. It costs a question to each cell with members.
+// joinGroup waits until no other server of the group is being built, and finds out where the other
+// members are. A deleted group is ignored. Cost: one request to each cell with members.
 func (b *build) joinGroup(ctx context.Context) (leave func(), err error) {
 	leave = func() {}
 	if b.spec.Group == "" {
@@ -200,7 +200,7 @@ func (g *group) nodes(h *hosts) []string {
 	return g.places.nodes(h)
 }
 
-// nodes are those on whose hosts some of the servers are, and stay.
+// nodes returns the sorted uuids of the nodes whose hosts have servers that certainly stay.
 func (p *places) nodes(h *hosts) []string {
 	nodes := []string{}
 	for _, n := range h.nodes {

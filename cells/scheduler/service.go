@@ -28,8 +28,8 @@ type Options struct {
 	Placement *placementcalls.Client
 	Quota     *quota.Quotas
 
-	// Lease is held by the one process of the API database that schedules, and Fenced the Store for
-	// writes that only its holder may make. Nil: there is no other process.
+	// Lease is held by the one process of the API database that schedules. Fenced is the Store for
+	// writes that only the holder may make. Both are nil if there is no other process.
 	Lease  Lease
 	Fenced apidb.Store
 
@@ -41,21 +41,21 @@ type Options struct {
 	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler]
 	// max_placement_results. 0: [resourcerequest.DefaultLimit].
 	MaxCandidates int
-	// MaxAttempts is on how many hosts a server is built, one after the other, when each says that
-	// it cannot: Nova's [scheduler] max_attempts. 0: 1.
+	// MaxAttempts is on how many hosts the build of a server is tried, one after the other, if each
+	// fails: Nova's [scheduler] max_attempts. 0: 1.
 	MaxAttempts int
 	// Zone is the availability zone of hosts that have none: Nova's default_availability_zone. "":
 	// nova.
 	Zone string
 	// Aggregates are the options about host aggregates.
 	Aggregates placementcalls.AggregateOptions
-	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft
-	// delete.
+	// Reclaim is how long softly deleted servers are kept before they are deleted for good. 0:
+	// there is no soft delete.
 	Reclaim time.Duration
-	// ConfirmAfter is after how long a server that was migrated is confirmed where it is: Nova's
-	// resize_confirm_window. 0: never.
+	// ConfirmAfter is how long a finished migration waits for its owner before it is confirmed:
+	// Nova's resize_confirm_window. 0: without limit.
 	ConfirmAfter time.Duration
-	// RecheckQuota looks at the quota once more when a server has its allocations: Nova's [quota]
+	// RecheckQuota checks the quota again after a server has got its allocations: Nova's [quota]
 	// recheck_quota.
 	RecheckQuota bool
 	// PollInterval is how often build requests of other processes are looked for. 0: 2 s.
@@ -153,17 +153,17 @@ func New(o Options) (*Scheduler, error) {
 	}, nil
 }
 
-// Lease is what one of several processes holds at a time.
+// Lease is held by at most one of several processes at a time.
 type Lease interface {
 	// Run runs f whenever this process holds the lease, until the context ends.
 	Run(ctx context.Context, f func(context.Context))
 	// Confirm returns an error unless this process holds the lease now.
 	Confirm(ctx context.Context) error
-	// Term grows with each process that gets the lease; 0: there is no other process. It is an
-	// error that this process does not hold it.
+	// Term returns a number that grows with each process that gets the lease; 0 if there is no
+	// other process. It fails if this process does not hold the lease.
 	Term() (int64, error)
-	// RaiseTerm makes the term of this process higher than a number, unless it does not hold the
-	// lease.
+	// RaiseTerm raises the term of this process above a number. It fails if this process does not
+	// hold the lease.
 	RaiseTerm(ctx context.Context, above int64) error
 }
 
@@ -294,8 +294,8 @@ func (s *serverLocks) tryLock(uuid string) (free func(), wait <-chan struct{}) {
 // mirrorWait is how long a request that changes an aggregate waits for Placement at most.
 const mirrorWait = 5 * time.Second
 
-// MirrorHost writes the aggregates of a host to Placement, if it can be done at once; if not, the
-// log says so, and a round of [Scheduler.Run] does it. It costs two requests for each node of the
+// MirrorHost writes the aggregates of a host to Placement. If that fails or takes too long, it is
+// logged, and left to a later round of [Scheduler.Run]. Cost: two requests for each node of the
 // host.
 func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
 	// the change is made: a client that goes does not undo it
@@ -335,10 +335,9 @@ func (s *Scheduler) mirrorAndLog(ctx context.Context) {
 // Observer receives what a Scheduler does, for metrics. Its methods are called concurrently, and
 // must not block.
 type Observer interface {
-	// Built is called for each attempt to build a server that came to an end, and for each that did
-	// not.
+	// Built is called with the outcome of each attempt to build a server, also with [PutOff].
 	Built(Outcome)
-	// Corrected is called whenever the reconciler finished something that was left half done.
+	// Corrected is called whenever the reconciler has finished something that was interrupted.
 	Corrected(Correction)
 }
 
@@ -353,7 +352,7 @@ const (
 	PutOff    Outcome = "put_off"   // something could not be used; it stays in BUILD and is tried again
 )
 
-// Outcomes are all there are.
+// Outcomes returns all outcomes.
 func Outcomes() []Outcome { return []Outcome{Placed, Unplaced, Abandoned, PutOff} }
 
 // Correction is what the reconciler finished.
@@ -370,7 +369,7 @@ const (
 	Reclaimed       Correction = "reclaimed"         // a softly deleted server whose time was over
 )
 
-// Corrections are all there are.
+// Corrections returns all corrections.
 func Corrections() []Correction {
 	return []Correction{ReleasedHidden, DiscardedHidden, FreedDeleted, ClearedClaim, CorrectedQueued, Reclaimed}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
-// userDataHosts says to which hosts user data goes. It often has secrets, and is only for hosts
-// that a person wanted.
+// userDataHosts says why hosts are mapped. User data often has secrets, and goes only to hosts that a
+// person enrolled or mapped.
 type userDataHosts struct {
 	enrolled map[string]bool // hosts, by a person
 	patterns []string        // of the names of hosts that no person enrolled
@@ -40,9 +40,10 @@ func (u userDataHosts) takesUserData(host string, auth cellwire.HostAuth) bool {
 	return u.enrolled[host] || auth == cellwire.HostAuthNone || !cellmappings.MatchesAny(u.patterns, host)
 }
 
-// UserDataHost is the host that gets the user data of a server in a cell when it is replaced; "" if
-// it may be any. [cellmappings.ErrNotEnrolled] if the server is on a host that only a pattern
-// found. Refusals of the cell pass through. Cost: two requests to the cell, if there are patterns.
+// UserDataHost returns the host of a server, to which alone new user data of the server may go; ""
+// if any host may get it. Errors: [cellmappings.ErrNotEnrolled] if the server is on a host that was
+// mapped only by a pattern; refusals of the cell pass through. Cost: two requests to the cell, none
+// without patterns.
 func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error) {
 	if len(s.opts.DiscoverPatterns) == 0 {
 		return "", nil

@@ -15,13 +15,12 @@ import (
 // it was, and what the compute API may have claimed elsewhere is given back.
 func (m *Migration) endedUnplaced() bool { return m.Open && m.GiveBack && m.DestNode == "" }
 
-// claimWindow is for how long what the compute API has asked Placement for may arrive: the greatest
-// placement_client.timeout, so that it does not wait for the answer any longer.
+// claimWindow is how long a request of the compute API to Placement may be under way: the greatest
+// value of placement_client.timeout, after which the compute API waits for no answer.
 const claimWindow = 10 * time.Minute
 
-// claimable says that what the compute API asked Placement for, before the migration ended, may
-// still arrive. Clocks of two processes differ a little; one that went back by more is no reason to
-// wait for it.
+// claimable reports whether a claim that the compute API sent before the migration ended may still
+// arrive at Placement. The clocks of two processes may differ by up to claimWindow.
 func (m *Migration) claimable(now time.Time) bool {
 	ended := m.CreatedAt
 	if m.UpdatedAt != nil {
@@ -41,11 +40,12 @@ func (r *Record) endMigration(m *Migration, giveBack bool) {
 	m.setStatus(status, !giveBack)
 }
 
-// abort ends a migration for an administrator, if it has no destination yet or waits for a host
-// that is down; not a build. The server stays on the destination if the migration was confirmed, or
-// if the destination is up and the source has not said that its guest exists; otherwise it goes
-// back. A host that comes back removes its guest: the migration asks a source to, and a destination
-// gets a finished evacuation with the uuid. False: it was aborted before.
+// abort ends a migration that is not a build, for an administrator, if it has no destination yet or
+// waits for a host that is down. The server stays on the destination if the migration was confirmed
+// or the source has not reported that its guest exists; otherwise it goes back. When the host that
+// is down comes back, it removes its guest: a source because of the migration, a destination
+// because of a finished evacuation that gets the uuid. It returns false if the migration was
+// aborted before.
 func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost

@@ -31,7 +31,7 @@ func CheckUUID(s string) error {
 	return nil
 }
 
-// CheckUUIDs refuses a list with something else, or with more than most.
+// CheckUUIDs refuses a list with anything that CheckUUID refuses, or with more than most entries.
 func CheckUUIDs(list []string, most int) error {
 	if len(list) > most {
 		return Invalid("%d uuids are more than the %d that are taken at once", len(list), most)
@@ -44,10 +44,11 @@ func CheckUUIDs(list []string, most int) error {
 	return nil
 }
 
-// CheckHost refuses what no host is called.
+// CheckHost refuses a text that cannot be the name of a host; see [CheckName].
 func CheckHost(host string) error { return CheckName("host", host) }
 
-// CheckName refuses what is no name of what, which is a host or a node.
+// CheckName refuses a text that cannot be the name of a host or a node; what is "host" or "node",
+// for the message.
 func CheckName(what, name string) error {
 	if name == "" || len(name) > MaxName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
@@ -57,8 +58,8 @@ func CheckName(what, name string) error {
 	return nil
 }
 
-// CheckInsert refuses a server that cannot be inserted: one is to be built on a host, or it is in
-// error and has none.
+// CheckInsert refuses a server that cannot be inserted. It must be a server to build on a host, or
+// a server in error without a host.
 func CheckInsert(s cellwire.Server) error {
 	if err := CheckUUID(s.UUID); err != nil {
 		return err
@@ -131,7 +132,7 @@ const maxRetries = 1000
 // maxAmount bounds vcpus and MiB of one server, so that no sum of them overflows.
 const maxAmount = 1 << 31
 
-// CheckReport refuses what no host says of itself.
+// CheckReport refuses a report with values that no agent sends.
 func CheckReport(r cellwire.HostReport) error {
 	if len(r.Nodes) > cellwire.MaxReports {
 		return Invalid("%d nodes are more than the %d that a host may have", len(r.Nodes), cellwire.MaxReports)

@@ -15,10 +15,10 @@ import (
 // A server that was migrated and is not confirmed has two guests. Which one goes is its owner's to
 // decide, and none goes while the other one may be missing.
 
-// decide confirms or reverts a migration, as the owner of the server decides. It is refused
-// (conflict) if the guest that would stay does not exist, since the other one, which would be
-// removed, may be the only one. Before a revert, the source is asked whether its guest exists,
-// unless it is up and its agent is of a version that does not report that.
+// decide confirms or reverts a migration, as the owner of the server asks. It refuses (conflict) if
+// the guest that would stay does not exist, because the other guest, which would be removed, may be
+// the only one. A revert waits until the source has reported whether its guest exists, unless the
+// source is up with an agent of an older version, which does not report that.
 func (r *Record) decide(m *Migration, confirm bool, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	name, status := "revertResize", cellwire.MigrationRevert
@@ -66,8 +66,8 @@ func (r *Record) decide(m *Migration, confirm bool, up func(host string) bool, n
 	return true, nil
 }
 
-// applySourceGuest notes whether the source of a migration that is finished still has its guest. A
-// revert that waits for that goes on, or ends: then the server stays where it is.
+// applySourceGuest records whether the source of a finished migration still has its guest. A revert that
+// waits for that continues if it has. Otherwise the revert ends, and the server stays where it is.
 func (r *Record) applySourceGuest(m *Migration, report cellwire.Report, now time.Time) (changed bool) {
 	s := &r.Server
 	guest := cellwire.SourceGuestThere
@@ -104,8 +104,8 @@ func (m *Migration) keepsBoth() bool {
 	return !m.GiveBack && m.SourceKeepsGuest()
 }
 
-// lacksGuest reports whether the server is not to be deleted, and has no guest on its host, as that
-// said last. No other host is then asked to remove what it has.
+// lacksGuest reports whether the server is not being deleted and has no guest on its host, by the
+// host's last report. No other host must then remove what it has of the server.
 func (r *Record) lacksGuest() bool {
 	return !r.deleting() && r.Server.PowerState == plugins.PowerNoState
 }

@@ -64,13 +64,14 @@ func asInserted(s cellwire.Server) cellwire.Server {
 // TruncateTime is a time as the database keeps it: in UTC, to the microsecond.
 func TruncateTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// DesiredState is that on the host of the server; "" if the host has nothing to do.
+// DesiredState returns the desired state of the server on its host; "" if the host has nothing to
+// do.
 func (r *Record) DesiredState() cellwire.Want {
 	want, _ := r.WantOn(r.Server.Host)
 	return want
 }
 
-// wantWithoutMigration is DesiredState as far as no migration says anything else.
+// wantWithoutMigration returns DesiredState without regard to migrations.
 func (r *Record) wantWithoutMigration() cellwire.Want {
 	s := &r.Server
 	switch {
@@ -137,13 +138,14 @@ func (r *Record) CheckDiscard() error {
 
 // Delete deletes the server, whatever state it is in.
 //
-// With a host that shows life the host is asked: it destroys the guest, removes the allocations,
-// and reports. Without, or of a server that no host ever saw, the row is deleted now: then local is
-// true, until the compute API says that the allocations are gone. A soft delete never is local in
-// that sense, for it keeps the allocations: of a host without life it only takes effect later. As
-// in Nova, what never was active is deleted for good, however.
+// If the host is up, it destroys the guest, removes the allocations, and reports; the row is
+// deleted then. If the host is down, or no host ever had the server, the row is deleted at once.
+// Then local is true until the compute API reports that it has removed the allocations. If a delete
+// is repeated after the host has died, the row is deleted, too.
 //
-// Repeating a normal delete after the host has died deletes the row.
+// A soft delete keeps the allocations and is never local. The host shuts the guest down, if it is
+// down as soon as it is back. As in Nova, a server that was never active is deleted for good
+// instead.
 func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (changed, local bool) {
 	s := &r.Server
 	switch {
@@ -163,8 +165,8 @@ func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (c
 	return true, false
 }
 
-// CheckReclaim refuses (conflict) to delete for good what is not softly deleted, or is being
-// restored.
+// CheckReclaim refuses (conflict) to delete a server for good that is not softly deleted any more,
+// or is being restored.
 func (r *Record) CheckReclaim() error {
 	if s := &r.Server; !s.Deleted && s.DeletedAt == nil {
 		return Conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more",
@@ -205,8 +207,8 @@ func (r *Record) markDeleted(now time.Time) {
 	r.abandonMigrations()
 }
 
-// Restore undoes a soft delete: the host starts the guest again, and the server is active when it
-// reports so. A refusal (conflict) of what is not softly deleted.
+// Restore undoes a soft delete: the host starts the guest again, and with its report the server is
+// active. A server that is not softly deleted is refused (conflict).
 func (r *Record) Restore() (changed bool, err error) {
 	s := &r.Server
 	switch {
@@ -220,8 +222,8 @@ func (r *Record) Restore() (changed bool, err error) {
 	return true, nil
 }
 
-// Patch changes what the server is called and marked with. A refusal (conflict) in a state that
-// does not allow it.
+// Patch changes the name, description, metadata and tags of the server. It is refused (conflict) in
+// a state that does not allow it.
 func (r *Record) Patch(patch cellwire.ServerPatch) (changed bool, err error) {
 	if r.Server.Deleted || r.Server.Hidden {
 		return false, NotFound("server", r.Server.UUID)
@@ -243,10 +245,10 @@ func (r *Record) Patch(patch cellwire.ServerPatch) (changed bool, err error) {
 	return changed, nil
 }
 
-// Power begins a power action: the host does it when it is up, and its reports end the task. A
-// reboot has two halves, each with a desired state of its own that the host settles, so that one
-// that is interrupted is continued and not begun again. A refusal (conflict) in a state that does
-// not allow it.
+// Power begins a power action. The host carries it out as soon as it is up, and its report ends the
+// task. A reboot has two halves, each with a desired state and a report of its own, so that an
+// interrupted reboot is continued and not begun again. It is refused (conflict) in a state that
+// does not allow it.
 func (r *Record) Power(action cellwire.PowerAction) (changed bool, err error) {
 	s := &r.Server
 	if s.Deleted || s.Hidden {
@@ -260,10 +262,10 @@ func (r *Record) Power(action cellwire.PowerAction) (changed bool, err error) {
 	return changed, nil
 }
 
-// Rebuild begins to make the guest of the server again. It has two halves, as a reboot has: once
-// the host has reported that there is no guest any more, none is ever removed, so that a host that
-// continues, or repeats its report, does not remove the new one. A refusal (conflict) in a state
-// that does not allow it.
+// Rebuild begins to create the guest of the server again. It has two halves, as a reboot has. Only
+// the first one removes a guest, and it ends with the report that there is none. So a host that
+// continues, or repeats that report, does not remove the new guest. It is refused (conflict) in a
+// state that does not allow it.
 func (r *Record) Rebuild(request cellwire.RebuildRequest) (changed bool, err error) {
 	if r.Server.Deleted || r.Server.Hidden {
 		return false, NotFound("server", r.Server.UUID)
@@ -279,9 +281,9 @@ func (r *Record) Rebuild(request cellwire.RebuildRequest) (changed bool, err err
 	return true, nil
 }
 
-// Reset has an administrator say in which state the server is: its task ends, and its host is asked
-// for nothing by it any more. A refusal (conflict) in a state that does not allow it, and while the
-// server moves.
+// Reset sets the state of the server for an administrator. Its task ends, so that its host does
+// nothing more for the task. It is refused (conflict) in a state that does not allow it, and while
+// the server moves.
 func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) {
 	s := &r.Server
 	if s.Deleted || s.Hidden {
@@ -300,8 +302,8 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 	return changed, nil
 }
 
-// MarkFreed records that the allocations are gone. It refuses (conflict) a server that is not
-// deleted.
+// MarkFreed records that the compute API has removed the allocations. It is refused (conflict) for a
+// server that is not deleted.
 func (r *Record) MarkFreed() (changed bool, err error) {
 	if !r.Server.Deleted {
 		return false, Conflict("server %s is not deleted", r.Server.UUID)
@@ -311,20 +313,20 @@ func (r *Record) MarkFreed() (changed bool, err error) {
 	return changed, nil
 }
 
-// State is the short form of the server's.
+// State returns the state of the server in its short form.
 func (r *Record) State() cellwire.ServerState {
 	s := &r.Server
 	return cellwire.ServerState{UUID: s.UUID, VMState: s.VMState, TaskState: s.TaskState,
 		Deleted: s.Deleted, Hidden: s.Hidden}
 }
 
-// NotFound is the refusal of what is not there.
+// NotFound returns the refusal (not found) for something that the cell does not have.
 func NotFound(what, name string) error {
 	return &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound,
 		Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
 }
 
-// Conflict is the refusal (conflict) of what the state of a server or a host does not allow.
+// Conflict returns the refusal (conflict) of a change that the state of a server or host forbids.
 func Conflict(format string, args ...any) error {
 	return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf(format, args...)}
 }
@@ -336,9 +338,9 @@ func orNone(s string) string {
 	return s
 }
 
-// Former is what a [cellwire.RebuildRequest] may change of a server, as it was before. The row says
-// what the new guest is to be while the old one may still be there: if the old one is kept, the row
-// describes that again.
+// Former has the values from before a rebuild of what a [cellwire.RebuildRequest] may change. While
+// the old guest may still exist, the row already describes the new one. If the old guest is kept,
+// the row gets these values back.
 type Former struct {
 	ImageRef    string            `json:"image_ref,omitempty"`
 	UserData    string            `json:"user_data,omitempty"`
@@ -353,7 +355,8 @@ type Former struct {
 	AccessIPv6  string            `json:"access_ip_v6,omitempty"`
 }
 
-// formerOf is that of a server. Nothing in it is changed in place.
+// formerOf copies what a rebuild of the server may change. It shares maps and slices with the
+// server, which are never changed in place.
 func formerOf(s *cellwire.Server) *Former {
 	return &Former{
 		ImageRef: s.ImageRef, UserData: s.UserData, KeyName: s.KeyName, KeyData: s.KeyData,

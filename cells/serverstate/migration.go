@@ -14,10 +14,10 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// A migration is open while a host or the compute API has something to do about it. Of a server
-// there is at most one in which it moves, and beside it evacuations that are done, whose sources
-// have not come back. Each open migration names other hosts as its source, and none of these is a
-// destination, so that a host has at most one thing to do about a server.
+// A migration is open while a host or the compute API has something to do about it. A server has at
+// most one open migration in which it moves. Beside it there may be evacuations that are done and
+// whose sources have not come back. All open migrations of a server have different sources, and
+// none of these is a destination, so that a host has at most one thing to do about a server.
 
 // Migration is a move of the server of a record to another host.
 type Migration struct {
@@ -34,8 +34,9 @@ var endedStatuses = []cellwire.MigrationStatus{
 	cellwire.MigrationCompleted, cellwire.MigrationFailed,
 }
 
-// currentMigration is that in which the server moves; nil: none. One that is confirmed, and whose
-// source has not left because an administrator did not wait for it, does not count.
+// currentMigration returns the migration that moves the server now, nil for none. A cold migration
+// that is confirmed but whose source still has to remove its guest counts only while the server is
+// resized: an administrator may have set another state without waiting for the source.
 func (r *Record) currentMigration() *Migration {
 	for _, m := range slices.Backward(r.Migrations) { // an older one may still wait for its source
 		if m.endedUnplaced() {
@@ -61,8 +62,8 @@ func (r *Record) OpenMigration(uuid string) *Migration {
 	return nil
 }
 
-// WantOn is the desired state on a host, and the migration that it is for; "" if the host has
-// nothing to do.
+// WantOn returns the desired state of the server on a host, and the migration that it is for, if
+// any; "" if the host has nothing to do.
 func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 	s := &r.Server
 	if host == "" || s.Hidden {
@@ -152,8 +153,9 @@ func (r *Record) wantOnDestination(m *Migration) (want cellwire.Want, decided bo
 	return "", false
 }
 
-// Migrate begins a migration. The compute API then chooses the destination. A refusal (conflict) in
-// a state that does not allow it, and (in use) of an evacuation of a host that is up.
+// Migrate begins a migration, for which the compute API then chooses a destination. It is refused
+// (conflict) in a state that does not allow it, and (in use) if it is an evacuation and the host is
+// up.
 func (r *Record) Migrate(
 	q cellwire.MigrateRequest, by cellwire.Origin, hostUp bool, now time.Time,
 ) (changed bool, err error) {
@@ -199,7 +201,7 @@ func (r *Record) Migrate(
 	return true, nil
 }
 
-// Step is what the compute API does about a migration that is open. up says whether a host is.
+// Step applies a step of the compute API to an open migration. up reports whether a host is up.
 func (r *Record) Step(
 	uuid string, step cellwire.MigrationStep, up func(host string) bool, now time.Time,
 ) (changed bool, err error) {
@@ -386,7 +388,7 @@ func (r *Record) abandonMigrations() {
 	}
 }
 
-// CheckSoftDelete refuses (conflict) to delete softly what moves.
+// CheckSoftDelete refuses (conflict) to delete a server softly while it moves.
 func (r *Record) CheckSoftDelete() error {
 	if m := r.currentMigration(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
 		return Conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete",
@@ -395,15 +397,15 @@ func (r *Record) CheckSoftDelete() error {
 	return nil
 }
 
-// AboutMigration reports whether reports of a kind are for [Record.ApplyMigration], not for
+// AboutMigration reports whether [Record.ApplyMigration] takes reports of a kind, not
 // [Record.Apply].
 func AboutMigration(kind cellwire.ReportKind) bool {
 	return kind == cellwire.ReportDeparted || kind == cellwire.ReportArrived || kind == cellwire.ReportLeft
 }
 
-// MigrationsMatter reports whether the migrations of a server may matter to a report about it.
-// Whether its guest is there matters to the source of any that is open, also if the server shows
-// nothing of it.
+// MigrationsMatter reports whether a report about a server may depend on the server's migrations,
+// or change what their hosts have to do. So may any report that a guest exists or does not exist
+// any more: the source of an open migration keeps its guest until that of the server exists.
 func MigrationsMatter(s *cellwire.Server, report *cellwire.Report) bool {
 	was, is := s.PowerState, report.PowerState
 	if AboutMigration(report.Kind) || s.LaunchedAt != nil && was != is &&
@@ -429,9 +431,9 @@ func (r *Record) Hosts() []string {
 	return cellwire.HostsOf(r.Server.Host, open)
 }
 
-// MayReport reports whether a host may report about the server: it is there or, if the report is
-// about a migration, an open one takes it from there or to there. A destination that a user
-// wants, and that is not chosen yet, does not know of the server.
+// MayReport reports whether a host may report about the server. The server is on the host or, if
+// the report is about a migration, an open migration moves it from the host or to it. A destination
+// that was asked for but is not chosen yet may not report.
 func (r *Record) MayReport(host string, migration bool) bool {
 	switch {
 	case host == "" || r.Server.Hidden:
@@ -444,8 +446,8 @@ func (r *Record) MayReport(host string, migration bool) bool {
 	})
 }
 
-// ApplyMigration takes a report about a migration, of its source or its destination, as Apply takes
-// the others.
+// ApplyMigration applies a report about a migration, from its source or its destination. See
+// [Record.Apply] for the results.
 func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Time) (changed bool, refused string) {
 	s := &r.Server
 	if !slices.Contains(powerStates, report.PowerState) {

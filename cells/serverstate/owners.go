@@ -15,7 +15,7 @@ import (
 type Reporter struct {
 	Host string
 	Auth cellwire.HostAuth
-	// Nodes are those that its certificate names; none: it does not say.
+	// Nodes are the names of nodes in its certificate. A certificate without any is for all nodes.
 	Nodes []string
 	// Address is where its request comes from, for people.
 	Address string
@@ -34,8 +34,8 @@ func (r Reporter) MayOwn(node string) (may, named bool) {
 //	any other host that reports it is refused, and kept as a claim while its agent lives
 //	nothing else that a host reports changes whose a node is
 //
-// While there is a claim that is as good as what the host has to show, the node gets no new servers
-// at all.
+// While another host's claim has as strong a proof as the host that has the node (its certificate
+// names the node, or neither's does), the node gets no new servers at all.
 
 // OwnNode is a node that the reporter has, as its row has it.
 type OwnNode struct {
@@ -97,9 +97,9 @@ func Contested(named bool, claims []cellwire.NodeClaim) bool {
 	return slices.ContainsFunc(claims, func(c cellwire.NodeClaim) bool { return c.Named || !named })
 }
 
-// Changes decides whose the nodes of a report are. A host has at most so many nodes and claims that
-// its certificate does not name. What it has or claims and does not report is gone; while it is
-// starting, only if its certificate is for other nodes.
+// Changes decides which host the nodes of a report belong to. most bounds the nodes and claims of a
+// host that its certificate does not name. A host loses a node, or a claim, that it does not
+// report; while it is starting, only if its certificate is for other nodes.
 func (o NodeOwnership) Changes(
 	who Reporter, report cellwire.HostReport, most int,
 ) (c NodeChanges, problems []cellwire.NodeProblem) {

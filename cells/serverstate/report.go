@@ -18,8 +18,9 @@ const (
 	maxFaultDetails = 65535
 )
 
-// Apply takes a report of the server's own host. refused says why a report is not taken; what comes
-// late and means nothing any more is taken, and changes nothing.
+// Apply applies a report of the host that the server is on. refused says why a report is invalid;
+// "" if it was accepted. A report that comes too late to mean anything is accepted and changes
+// nothing.
 func (r *Record) Apply(report cellwire.Report, now time.Time) (changed bool, refused string) {
 	if !slices.Contains(powerStates, report.PowerState) {
 		return false, fmt.Sprintf("%d is no power state", report.PowerState)
@@ -182,7 +183,7 @@ func (r *Record) applySettled(report cellwire.Report, now time.Time) (bool, stri
 	return true, ""
 }
 
-// settledWants are those that ReportSettled is about.
+// settledWants are the desired states that a ReportSettled may report as reached.
 var settledWants = []cellwire.Want{cellwire.WantShutdown,
 	cellwire.WantRunning, cellwire.WantCleared, cellwire.WantRebuilt}
 

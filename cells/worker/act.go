@@ -19,8 +19,8 @@ func needsOperator(err error) bool { return errors.Is(err, errNeedsOperator) }
 // errNodeAway says that this host does not have the node of a server at present.
 var errNodeAway = errors.New("no driver has the node of the server")
 
-// reconcileOnce takes one step to the desired state of a server. With nil, that is done and
-// reported, or something else is wanted by now.
+// reconcileOnce brings a server to a desired state. It returns nil when that state is reached and
+// reported, or is not the desired one any more.
 func (w *Worker) reconcileOnce(ctx context.Context, s *server, item cellwire.WorkItem) error {
 	slots, known := w.slots[item.Want]
 	if !known {

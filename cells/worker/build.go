@@ -138,8 +138,9 @@ func (w *Worker) deletedServersOn(node Node) int {
 	return n
 }
 
-// awaitDeleted is the error with which a guest that could not be made is tried again: guests of
-// deleted servers may use what it lacks. nil: there are none, or it has waited long enough.
+// awaitDeleted returns an error, after which a guest that could not be created is tried again, as
+// long as guests of deleted servers may use what it lacks. It returns nil if there are none, or if
+// the server has waited long enough.
 func (w *Worker) awaitDeleted(s *server, node Node, cause error) error {
 	if leaving := w.deletedServersOn(node); leaving > 0 && time.Since(w.firstAttempt(s)) < deletedGuestsTimeout {
 		return fmt.Errorf("%d deleted servers are still on its node and may use its resources: %w", leaving, cause)
@@ -147,10 +148,10 @@ func (w *Worker) awaitDeleted(s *server, node Node, cause error) error {
 	return nil
 }
 
-// abandon gives up a server for a reason other than a failed Spawn. What an earlier attempt left is
-// removed first. The row can be that of an old backup of the cell's database, so a guest that runs
-// is kept and reported as made, and one that does not run is removed only if this process has begun
-// it.
+// abandon gives up a server for a reason other than a failed Spawn, after removing what an earlier
+// attempt left. The row can come from an old backup of the cell's database. So a guest that runs is
+// kept and reported as created, and a guest that does not run is removed only if this process began
+// to create it.
 func (w *Worker) abandon(
 	ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string,
 ) error {

@@ -88,7 +88,7 @@ func headerOf(offset int64, size int) []byte {
 	return binary.BigEndian.AppendUint32(header, uint32(size)) // at most MaxChunk
 }
 
-// sourceFiles are those of the source of a migration, which are read through the cell.
+// sourceFiles reads the files on the source host of a migration, through the cell.
 type sourceFiles struct {
 	worker *Worker
 	server *server

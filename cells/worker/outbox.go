@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
-// outbox holds reports until the cell took them, in their order. Of a server it holds at most one
-// report for each thing that the worker did, and one of its power state beside.
+// outbox holds reports, in their order, until the cell has taken them. For each server it holds at
+// most one report for each thing that the worker did, and one of the power state.
 type outbox struct {
 	kick chan struct{} // has a value when there is something
 

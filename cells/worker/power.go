@@ -148,10 +148,10 @@ func (w *Worker) failPower(
 	return nil
 }
 
-// startAgain starts a guest that is off in the middle of a reboot, if the cell does not ask for it
-// in time. The cell stores how far the reboot is and asks at once, also an agent that was
-// restarted. While the cell is down, the guest must not stay off; an agent that is restarted then
-// reboots it again.
+// startAgain starts a guest that is off in the middle of a reboot if the cell, which may be down,
+// does not ask for it in time. The cell stores how far the reboot is, and asks at once, also after
+// a restart of the agent. If the agent is restarted while the cell is down, the guest is rebooted
+// again.
 func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	var failures backoff
 	for rest := rebootTimeout; w.waitsFor(s, item); {

@@ -16,8 +16,8 @@ import (
 // a guest removed, and the second one is wanted when that has been reported. So a process that
 // continues after a crash goes on to the new guest and never removes it.
 
-// abilities are those of a node: what its driver can do, and what this worker does with every
-// driver.
+// abilities returns the abilities of a node: those of its driver, and those that this worker gives
+// to every driver.
 func abilities(ofDriver []string) []string {
 	all := append(slices.Clone(ofDriver), plugins.AbilityRebuild)
 	slices.Sort(all)

@@ -19,11 +19,11 @@ import (
 type server struct {
 	uuid string
 	item cellwire.WorkItem // the newest
-	// known: the cell lists it. One that it does not list any more is kept only until its task has
-	// ended.
+	// known: the cell lists the server. A server that is not listed any more is kept until its task
+	// has ended.
 	known bool
-	// task: a goroutine is at it. It is woken when the want is another one, or trying again may
-	// help.
+	// task: a goroutine works on the server. It is woken when the desired state changes, or when a
+	// retry may help.
 	task bool
 	wake chan struct{}
 	// changes counts what may have changed the guest. It shows whether a list is from before a
@@ -38,7 +38,8 @@ type server struct {
 	settledAt int64
 	// fault: it cannot be made here. What is left to do is to remove its allocations.
 	fault *cellwire.Fault
-	// attempted: a Spawn was called by this process and did not promise that nothing is there.
+	// attempted: this process called Spawn, and Spawn did not guarantee that nothing is left of the
+	// attempt.
 	attempted bool
 	// begun is when it was first tried to make it, copied when a part of its disks last arrived.
 	begun, copied time.Time
@@ -151,8 +152,9 @@ func (w *Worker) forgetUnlisted() {
 	}
 }
 
-// applyItem takes over one server, unless the item is of no use. When the cell tells all, nothing
-// is believed to be done about it but what is still to be reported. w.mu is held.
+// applyItem applies an item of the cell to its server, unless the item is invalid. If the cell
+// lists all servers, earlier results count as unreported, except those that still wait in the
+// outbox. w.mu is held.
 func (w *Worker) applyItem(item cellwire.WorkItem) *server {
 	uuid, err := providertree.CanonicalUUID(item.Server.UUID)
 	if err != nil {

@@ -13,35 +13,35 @@ import (
 
 // Status is how a worker is doing.
 type Status struct {
-	// Up: the cell took the last heartbeat. Since is when that began, or ended; zero: none was
-	// answered or refused yet.
+	// Up: the cell took the last heartbeat. Since is when Up last changed; zero until the first
+	// heartbeat was answered or failed.
 	Up    bool      `json:"up"`
 	Since time.Time `json:"since,omitzero"`
-	// Error is why the last heartbeat was not taken; Denied: the cell refuses who this agent says
-	// it is.
+	// Error is why the last heartbeat failed. Denied: the cell and this agent reject each other's
+	// identity.
 	Error  string `json:"error,omitempty"`
 	Denied bool   `json:"denied,omitempty"`
 	// Epoch is the epoch of the cell's database, "" if it is not known yet.
 	Epoch string `json:"-"`
 	// Service is the uuid of this host's service there.
 	Service string `json:"service,omitempty"`
-	// Nodes are the names of those that are reported to the cell, Refused the uuids of those that
-	// it rejects because they belong to another host.
+	// Nodes are the names of the nodes that are reported to the cell. Refused are the uuids of
+	// nodes that the cell rejects because they belong to another host.
 	Nodes   []string `json:"nodes,omitempty"`
 	Refused []string `json:"refused,omitempty"`
-	// Held are the names of nodes that are not reported to the cell because they are held: nothing
-	// is done about their servers.
+	// Held are the names of nodes that are held: they are not reported to the cell, and nothing is
+	// done about their servers.
 	Held []string `json:"held_nodes,omitempty"`
 	// Problems are why nodes get no new servers on this host; cells of older versions do not say.
 	Problems []cellwire.NodeProblem `json:"node_problems,omitempty"`
-	// Servers are those that the cell has on this host, Busy those that are being made, removed,
-	// started or stopped.
+	// Servers is how many servers the cell has on this host; Busy is how many of them are being
+	// created, removed, started or stopped.
 	Servers int `json:"servers"`
 	Busy    int `json:"busy"`
 	// Waiting is how many reports the cell has not taken yet.
 	Waiting int       `json:"reports_waiting"`
 	Unknown []Unknown `json:"unknown_guests,omitempty"`
-	// Idle are guests of servers about which nothing is to be done, Missing are servers whose
+	// Idle are guests of servers about which this host has nothing to do. Missing are servers whose
 	// guests do not exist.
 	Idle    []Idle    `json:"idle_guests,omitempty"`
 	Missing []Missing `json:"missing_guests,omitempty"`
@@ -49,13 +49,13 @@ type Status struct {
 	Counts
 }
 
-// ProblemsOfNodes returns the problems of single nodes. SeveralAgents returns, once for all nodes,
-// what the cell answers if several agents report as this host.
+// ProblemsOfNodes returns the problems without the one that [Status.SeveralAgents] returns.
 func (s Status) ProblemsOfNodes() []cellwire.NodeProblem {
 	return slices.DeleteFunc(slices.Clone(s.Problems), ofSeveralAgents)
 }
 
-// SeveralAgents is described with [Status.ProblemsOfNodes].
+// SeveralAgents returns what the cell answers if several agents report as this host, once for all
+// nodes; "" if one does.
 func (s Status) SeveralAgents() string {
 	if i := slices.IndexFunc(s.Problems, ofSeveralAgents); i >= 0 {
 		return strings.TrimSuffix(s.Problems[i].Message, ".")
@@ -72,7 +72,7 @@ func (w *Worker) severalAgents() string {
 
 func ofSeveralAgents(p cellwire.NodeProblem) bool { return p.Code == cellwire.NodeSeveralAgents }
 
-// Unknown is a guest that the driver made and no row of the cell is about.
+// Unknown is a guest that the driver created and that belongs to no server in the cell.
 type Unknown struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
@@ -89,15 +89,16 @@ type Idle struct {
 	TaskState string `json:"task_state,omitempty"`
 }
 
-// Missing is a server that is to have a guest, and has none.
+// Missing is a server that should have a guest on this host, but has none.
 type Missing struct {
 	UUID string `json:"uuid"`
 	Name string `json:"name"`
 	Node string `json:"node"`
-	// Resized: it was migrated here, and another host keeps a guest for its way back.
+	// Resized: the server was migrated here, and its former host keeps a guest so that it can go
+	// back.
 	Resized bool `json:"resized,omitempty"`
-	// NowOn is the host to which the server was migrated, if this one is to keep the guest for its
-	// way back.
+	// NowOn is the host to which the server was migrated, if this host should keep the guest so
+	// that it can go back; "" otherwise.
 	NowOn string `json:"now_on,omitempty"`
 }
 
@@ -109,7 +110,7 @@ type Stuck struct {
 	Problem string        `json:"problem"`
 }
 
-// Counts are since the start.
+// Counts counts the calls of drivers since the start of the agent.
 type Counts struct {
 	Spawns   Outcomes `json:"spawns"`
 	Destroys Outcomes `json:"destroys"`
@@ -143,18 +144,17 @@ func (w *Worker) Names() map[string]string {
 	return names
 }
 
-// Server is what the cell wants of a server on this host, or of one that moves from there or to
-// there.
+// Server is the desired state of a server that is on this host, or moves from it or to it.
 type Server struct {
 	Name string
 	Want cellwire.Want
-	// Migration is the uuid of the migration that the want comes with, or "".
+	// Migration is the uuid of the migration that the desired state is for, or "".
 	Migration string
 }
 
-// Servers returns all servers that the cell has sent to this host, by uuid, and why that may not be
-// how they are now: the cell does not answer, or has not sent all since it last failed to. It does
-// not block.
+// Servers returns all servers that the cell has sent to this host, by uuid. unknown says why they
+// may be out of date: the cell does not answer, or has not sent all since it answered again. It
+// does not block.
 func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

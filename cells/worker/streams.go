@@ -22,7 +22,7 @@ const maxStreams = 64
 // CloseWrite; its error is for the other end.
 type streamer func(ctx context.Context, node Node, offer cellwire.StreamOffer, end *cellwire.Stream) error
 
-// streamers are those of the purposes that this agent knows.
+// streamers has the function for each purpose that this agent serves.
 var streamers = map[cellwire.Purpose]streamer{
 	cellwire.PurposeDisk:       sendDisk,
 	cellwire.PurposeConsoleLog: sendConsoleLog,

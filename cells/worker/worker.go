@@ -19,12 +19,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Cell is what is asked of the cell; *cellclient.Client does it. A refusal is a [*cellwire.Error].
+// Cell is what a worker needs of a *cellclient.Client. A refusal is a [*cellwire.Error].
 type Cell interface {
 	Report(ctx context.Context, host string, report cellwire.HostReport) (cellwire.HostState, error)
 	Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error)
 	Reports(ctx context.Context, host string, reports []cellwire.Report) (cellwire.ReportsAnswer, error)
-	// OpenSource opens a stream to the source of a migration in which a server arrives at a host.
+	// OpenSource opens a stream to the source of the migration by which the server with the uuid
+	// arrives at host.
 	OpenSource(ctx context.Context, host, uuid string) (*cellwire.Stream, error)
 	AcceptStream(ctx context.Context, host, id string) (*cellwire.Stream, error)
 }
@@ -40,29 +41,30 @@ type Node struct {
 	Hypervisor *plugins.Hypervisor
 	// Tree returns what is known of its provider tree; nil: nothing yet.
 	Tree func() *providertree.Tree
-	// Held is why nothing is done on the node, as it may be another host's: it is not reported to
-	// the cell, and no driver is asked about its guests. "": it is used.
+	// Held is why the node is held: it may belong to another host. Then it is not reported to the
+	// cell, and no driver is asked about its guests. "": it is used.
 	Held string
 }
 
 // Guests is where guests are made.
 type Guests interface {
-	// Nodes returns the current nodes, from memory. They are complete once each driver has said,
-	// since the start of the agent, which ones it has.
+	// Nodes returns the current nodes, from memory. complete says that each driver has listed its
+	// nodes since the start of the agent.
 	Nodes(ctx context.Context) (nodes []Node, complete bool)
 }
 
 // Allocations is what Placement granted to servers.
 type Allocations interface {
-	// Granted returns all that a consumer holds, by uuid of the provider and by class; nothing: it
-	// holds nothing.
+	// Granted returns all allocations of a consumer, by uuid of the provider and by class; empty
+	// for a consumer without any.
 	Granted(ctx context.Context, uuid string) (providertree.ProviderResources, error)
-	// Remove takes all of it away, by the consumer's generation. It succeeds if there is nothing.
+	// Remove removes all allocations of a consumer, with the consumer's generation. It succeeds if
+	// there are none.
 	Remove(ctx context.Context, uuid string) error
 }
 
-// ErrImpossible is what a manager wraps if a call was not made, because no driver could be asked
-// that: asking again does not help.
+// ErrImpossible is wrapped by the error of a call that no driver supports, so that it was not made.
+// A retry does not help.
 var ErrImpossible = errors.New("no driver supports this call")
 
 // Config configures a worker. Host, Cell, Guests and Allocations are required.
@@ -77,18 +79,20 @@ type Config struct {
 	Allocations Allocations
 	// Address is the address of this host; "": the one from which the cell is asked.
 	Address string
-	// Disable receives whether the cell disabled the service of this host, and why: once, and at
-	// each change. After an error it is called again. It may be nil.
+	// Disable is called with whether, and why, the service of this host is disabled in the cell:
+	// when that is first known, at each change, and again after an error. It may be nil.
 	Disable func(disabled bool, reason string) error
-	// Builds is how many guests are made at the same time, 0: 10, as Nova has it
-	// (max_concurrent_builds); so many are removed, started and stopped beside them.
+	// Builds is how many guests are created at the same time: Nova's max_concurrent_builds. 0: 10.
+	// It also bounds each other kind of work by itself: removing, starting, stopping, moving.
 	Builds int
-	// BuildTimeout is after how long a server that is tried to be made, with no outcome that is
-	// known, is in error: Nova's instance_build_timeout. 0: never.
+	// BuildTimeout is how long the creation of a guest is tried while its outcome is unknown. Then
+	// the server is reported as failed: Nova's instance_build_timeout. 0: no limit.
 	BuildTimeout time.Duration
-	// Timeout is for an answer that the cell need not wait for; 0: 30 s.
+	// Timeout bounds a request to the cell; a long poll may take this much longer than its wait. 0:
+	// 30 s.
 	Timeout time.Duration
-	// Tracing returns what makes spans of work; nil, or if it returns nil, it is off.
+	// Tracing returns the tracing for spans of work. Without it, or if it returns nil, there are no
+	// spans.
 	Tracing func() *tracing.Tracing
 	Logger  zerolog.Logger
 }
@@ -121,7 +125,8 @@ const (
 	rebootTimeout = 30 * time.Second
 )
 
-// Worker does what a cell wants. Make one with New and call Run once.
+// Worker brings the servers of one host to their desired states. Make one with New and call Run
+// once.
 type Worker struct {
 	cfg    Config
 	log    zerolog.Logger
@@ -162,7 +167,7 @@ type Worker struct {
 	address       string // from which the cell was asked; "": not known
 }
 
-// New makes a worker. Nothing is asked.
+// New returns a worker. It sends no request.
 func New(cfg Config) *Worker {
 	if cfg.Builds <= 0 {
 		cfg.Builds = 10

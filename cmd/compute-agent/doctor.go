@@ -58,8 +58,8 @@ func printResults(cmd *cobra.Command, o *cli.Options, results []doctor.Result) e
 	return err
 }
 
-// services are those of the control plane on this machine; none if the command is about a file that
-// an operator names.
+// services returns the services of the control plane on this machine; none if the operator names a
+// configuration file, because the command is about that file alone.
 func services(ctx context.Context, file string) []doctor.Service {
 	if file != "" {
 		return nil

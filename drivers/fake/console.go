@@ -77,7 +77,7 @@ func (d *driver) OpenConsole(_ context.Context, node, uuid string) (io.ReadWrite
 	return c, nil
 }
 
-// console is that of a machine while it is open.
+// console is an open console of a machine.
 type console struct {
 	out    *io.PipeReader
 	in     *io.PipeWriter

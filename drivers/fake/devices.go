@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// portion is what a machine has of one class at one place.
+// portion is an amount of one resource class that a machine has in one place.
 type portion struct {
 	Class  string `json:"class"`
 	Amount int64  `json:"amount"`
@@ -79,8 +79,8 @@ func kindOf(class string) (kind, bool) {
 }
 
 // spread divides what was granted of a node's inventory among the children of a kind that the
-// machine has, whether or not the present layout shows them: all to the one with most room if it
-// fits there.
+// machine has, whether or not the present layout shows them. The child with the largest free amount
+// gets all of it if that fits.
 func (c config) spread(k kind, whole providertree.Inventory, granted portion, used map[string]int64) []portion {
 	n := k.count(c)
 	room := make([]int64, n)
@@ -165,7 +165,8 @@ func (m machine) movedPortions(
 	return nil
 }
 
-// resources are what a machine has, where the tree has it now; nil: unknown.
+// resources returns the amounts of a machine, at the places that the tree has for them now; nil if
+// a place is not known.
 func (c config) resources(
 	tree *providertree.Tree, root string, node provider, m machine,
 ) (providertree.ProviderResources, error) {

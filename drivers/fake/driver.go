@@ -256,7 +256,8 @@ func prune(tree *providertree.Tree, root, node string, wanted map[string]bool) e
 	return nil
 }
 
-// ClassRenames are those that are configured, or of those the ones of the last step.
+// ClassRenames returns the configured renames of resource classes, or those of the last step of a
+// layout migration.
 func (d *driver) ClassRenames() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

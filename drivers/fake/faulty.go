@@ -243,7 +243,7 @@ func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 	return d.driver.WatchInstances(ctx, changed)
 }
 
-// faults are those that are configured now.
+// faults returns the faults that are configured now.
 func (d *driver) faults() faults.Config {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -33,7 +33,8 @@ type management struct {
 // scenario.
 const pollInterval = time.Second
 
-// manager is what is needed to do something about instances of a node.
+// manager returns the configuration and the hypervisor for a call about instances of a node, or why
+// the node has no instances.
 func (d *driver) manager(node string) (config, *hypervisor, error) {
 	cfg, _, err := d.current()
 	switch {
@@ -47,7 +48,7 @@ func (d *driver) manager(node string) (config, *hypervisor, error) {
 	return cfg, d.hypervisor(), nil
 }
 
-// names are those of all nodes.
+// names returns the names of all nodes.
 func (c config) names() []string {
 	out := make([]string, 0, len(c.Nodes))
 	for _, n := range c.Nodes {
@@ -58,7 +59,7 @@ func (c config) names() []string {
 
 func (c config) has(node string) bool { return c.node(node).Name != "" }
 
-// node is that of the name, or the zero provider.
+// node returns the node with a name, or the zero provider.
 func (c config) node(name string) provider {
 	for _, n := range c.Nodes {
 		if n.Name == name {

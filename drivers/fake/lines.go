@@ -85,7 +85,7 @@ func (p *positions) value(path string, v *unstable.Node) {
 	}
 }
 
-// line is that of a key, or of the nearest thing around it.
+// line returns the line of a key, or of the innermost table around it that has one; otherwise 1.
 func (p *positions) line(path string) int {
 	for path != "" {
 		if n, ok := p.lines[path]; ok {

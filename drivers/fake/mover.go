@@ -91,7 +91,7 @@ func (s storage) remove(uuid string) error {
 	return err
 }
 
-// text is what is on the disk of a machine.
+// text returns the content of a machine's disk.
 func (s storage) text(m machine) (string, error) {
 	if s == "" {
 		return m.Disk, nil
@@ -213,7 +213,8 @@ func (d *driver) Arrive(
 	return m.instance(), h.put(m)
 }
 
-// arriving is what is on the disk of a machine that is not on the storage here.
+// arriving returns the content of the disk of a machine whose disk is not on the storage of this
+// node: a new disk in an evacuation, otherwise a copy from the source.
 func arriving(ctx context.Context, node, uuid string, from plugins.Arrival) (string, error) {
 	if from.Evacuation {
 		return newDisk(node, uuid), nil
@@ -229,7 +230,7 @@ func arriving(ctx context.Context, node, uuid string, from plugins.Arrival) (str
 	return string(text), err
 }
 
-// newDisk is what is on a disk that was made here.
+// newDisk returns the content of a new disk.
 func newDisk(node, uuid string) string { return fmt.Sprintf("the disk of %s, made on %s", uuid, node) }
 
 // Leave removes a machine, and its disk unless another node claims it.

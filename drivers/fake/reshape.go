@@ -96,7 +96,7 @@ func (p provider) addClasses(to map[string]bool) {
 	}
 }
 
-// names are those of the providers of a configuration.
+// names adds the full name of the provider, and of all below it, to a set.
 func (p provider) names(full string, to map[string]bool) {
 	to[full] = true
 	for _, child := range p.Children {

@@ -27,8 +27,8 @@ type answers struct {
 	cpuMap     []bool // nil where the hypervisor has none
 	caps       capabilities.Host
 	expanded   []string // nil where libvirt does not know what the CPU's model stands for
-	// modelFeatures are those of the models that guests can have, where they do not have the
-	// host's; modelProblem is why they are not known.
+	// modelFeatures are the CPU features of the configured models, if guests do not get the host's
+	// model; modelProblem is why they are not known.
 	modelFeatures []string
 	modelProblem  string
 	guests        guestFacts
@@ -47,7 +47,7 @@ type guestFacts struct {
 	failed bool
 }
 
-// remembered is what is not asked again.
+// remembered are answers of libvirt that hold for a connection, and are not asked for again.
 type remembered struct {
 	// connection is the number of the connection that answered.
 	connection uint64
@@ -60,8 +60,8 @@ type remembered struct {
 	// cpu is the last that libvirt expanded.
 	cpu      string
 	features []string
-	// models are those that libvirt expanded last, for which architecture, and modelFeatures what
-	// they stand for.
+	// models are the CPU models that libvirt expanded last, modelArch their architecture, and
+	// modelFeatures the result.
 	models, modelFeatures []string
 	modelArch             string
 	// flags are the kernel's words for the CPU's features, below a directory.

@@ -46,7 +46,7 @@ type hostCell struct {
 	Cell      int    `json:"numa_cell"`
 	CPUs      string `json:"cpus"`
 	MemoryMiB uint64 `json:"memory_mib"`
-	// Distances are those to all cells, in the order of their numbers; 10 to itself.
+	// Distances are the distances to all cells, ordered by number; 10 to itself.
 	Distances []int       `json:"distances"`
 	Caches    []hostCache `json:"caches"`
 }
@@ -70,7 +70,7 @@ type hostDevice struct {
 	Driver     string `json:"driver,omitempty"`
 	IOMMUGroup string `json:"iommu_group,omitempty"`
 	Bridge     string `json:"bridge,omitempty"`
-	// VirtualFunctions are those that are enabled, MaxVirtualFunctions how many there can be.
+	// VirtualFunctions is how many are enabled, MaxVirtualFunctions how many there can be.
 	VirtualFunctions    int    `json:"virtual_functions"`
 	MaxVirtualFunctions int    `json:"max_virtual_functions"`
 	PhysicalFunction    string `json:"physical_function,omitempty"`
@@ -370,7 +370,7 @@ type deviceLabels struct {
 	labels  map[machine.Address]discovery.Label
 }
 
-// deviceIdentity is what a device's label depends on.
+// deviceIdentity has the fields of a device that its label depends on.
 type deviceIdentity struct {
 	address         machine.Address
 	vendor, product uint16

@@ -24,12 +24,13 @@ const (
 	maxMemoryKiB = 1 << 42
 )
 
-// facts are what the driver knows of the host.
+// facts are the answers of libvirt and the kernel about the host, from which a pass makes the tree.
 type facts struct {
 	machine   machine.Machine
 	memoryKiB uint64
 	disk      discovery.Filesystem
-	// features are those of the CPU that guests see; featuresUnknown: libvirt does not report them.
+	// features are the features of the CPU that guests get. With featuresUnknown, libvirt does not
+	// report them.
 	features        []string
 	featuresUnknown bool
 	threaded        bool

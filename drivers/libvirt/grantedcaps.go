@@ -28,7 +28,8 @@ import (
 //	  └─ compute-driver-libvirt ◀─────────────────────────────┘
 const DomainCapabilitiesFlag = "--domain-capabilities"
 
-// domainCapabilitiesFile is where the unit compute-agent-domain-capabilities saves them.
+// domainCapabilitiesFile is the file in which the unit compute-agent-domain-capabilities saves the
+// domain capabilities.
 const domainCapabilitiesFile = "/run/compute-agent-domain-capabilities/domain-capabilities.json"
 
 const (

@@ -51,7 +51,7 @@ type managing struct {
 	links []*hypervisor.Link // with write access
 }
 
-// connectionKey is what connections depend on.
+// connectionKey has the settings after whose change connections are opened again.
 type connectionKey struct {
 	uri           string
 	connect, call time.Duration

@@ -91,7 +91,7 @@ func takenDevices(f facts) map[machine.Address]bool {
 	return out
 }
 
-// traits is what the root's traits follow from.
+// traits returns the facts and options that the root's traits follow from.
 func (f facts) traits(cfg config) inventory.HostTraits {
 	return inventory.HostTraits{
 		Arch: f.caps.Arch, Features: f.features, FeaturesUnknown: f.featuresUnknown, Threaded: f.threaded,
@@ -126,7 +126,7 @@ func (c config) encryption(
 	}), nil, nil
 }
 
-// encryption is what is known of memory encryption.
+// encryption returns what libvirt and the kernel answer about memory encryption.
 func (f facts) encryption() selection.EncryptionHost {
 	h := selection.EncryptionHost{}
 	if f.sev != nil {
@@ -156,7 +156,7 @@ func (f facts) encryption() selection.EncryptionHost {
 	return h
 }
 
-// settings are those of a flat or nested tree.
+// settings returns the configuration as package inventory has it, for a nested or a flat tree.
 func (c config) settings(nested bool) inventory.Settings {
 	return inventory.Settings{
 		Nested: nested, TypeTraits: c.TypeTraits, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB,

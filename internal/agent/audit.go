@@ -26,7 +26,7 @@ func (a *Agent) auditor() audit.Auditor {
 	return out
 }
 
-// servers are those that the cell has on this host, for an audit.
+// servers returns the servers that the cell has on this host, or why they are not known.
 func (c *cellService) servers() (servers map[string]audit.Server, unknown string) {
 	all, unknown := c.worker.Servers()
 	servers = make(map[string]audit.Server, len(all))

@@ -15,7 +15,7 @@ import (
 // takes over what a former release left there.
 const formerMachines, fakeDriver = "machines", launch.Prefix + "fake"
 
-// driverSandbox is that of a driver's process, nil if the configuration wants none.
+// driverSandbox returns the sandbox of a driver's process; nil if the configuration disables it.
 func driverSandbox(cfg *config.Config, name string) *launch.Sandbox {
 	d := cfg.Drivers[name]
 	if d.Sandbox == config.SandboxNone {

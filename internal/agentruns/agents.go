@@ -103,8 +103,8 @@ type HostAgent struct {
 
 // Report is what one request of an agent says.
 type Report struct {
-	// Process is nil for an agent that is older than tokens. Turn is that of the last answer that
-	// it got; 0: it got none.
+	// Process is nil for an agent that is older than tokens. Turn is the number in the last answer
+	// that it got, 0 if it got none.
 	Process *Process
 	Turn    int64
 	// Stopping says that it is the agent's last one.

@@ -136,7 +136,7 @@ func (s *ProcessSender) Transport(next http.RoundTripper) http.RoundTripper {
 	return &processTransport{next: next, sender: s}
 }
 
-// value is that of a request; "" for none.
+// value returns the header's value for the next request; "" if the request gets no header.
 func (s *ProcessSender) value() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,15 +10,15 @@
 //	              what cannot be written is kept, up to a bound, and tried again
 //
 // A [Record] is one request or command that changed something, with a [Change] for each thing that
-// it changed. A service writes a record before the change is committed, whose outcome is Intended,
-// and one with the same ID after that and before it answers. Of what a kill interrupts the first
-// one alone is there. A record is then with the kernel: it outlives the process. With
-// [Options].Sync the first one outlives the machine, with all changes; the second one is synced
-// with the next of those.
+// it changed. A service writes two records with the same ID: one with the outcome Intended before
+// the change is committed, and one after the commit and before it answers. If the service is killed
+// in between, only the first one is there. A written record is in the kernel, so that it outlives
+// the process. With [Options].Sync, the first record is also synced to the disk; the second one is
+// synced with the next first one.
 //
-// A log that cannot be written does not stop the service, unless [Options].Required says so: then
-// no change is made whose intent was not written, and [Log.Refusal] is an error until all records
-// are written, with which services refuse writes before they begin.
+// If the log cannot be written, the service goes on, unless [Options].Required is set. Then a
+// change is made only after its intent was written, and [Log.Refusal] returns an error, with which
+// services refuse writes, until all records are written.
 //
 // Values in a record are facts about things, never secrets: no user_data, key material or tokens.
 //

@@ -52,8 +52,8 @@ func (j *journal) close() {
 	}
 }
 
-// journalFields are those of an entry. A field with several values is there several times, so that
-// journalctl finds the entry by each of them.
+// journalFields returns the fields of the journal's entry for a record. A field with several values
+// is repeated, so that journalctl finds the entry by each of them.
 func journalFields(r *Record, line []byte) []systemd.Field {
 	fields := []systemd.Field{{Name: "PRIORITY", Value: "5"}, {Name: "MESSAGE", Value: r.Summary()},
 		{Name: "COMPUTE_AGENT_AUDIT", Value: "1"}}

@@ -275,7 +275,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// rest is what is left after next returned io.EOF.
+// rest returns the incomplete line at the end, after next returned io.EOF.
 func (l *lineReader) rest() ([]byte, error) {
 	more, err := io.ReadAll(io.LimitReader(l.in, maxReadLine))
 	return append(l.partial, more...), err

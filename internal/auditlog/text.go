@@ -162,7 +162,7 @@ func (c *Change) difference() string {
 	return strings.Join(parts, ", ")
 }
 
-// fields are those of a JSON object.
+// fields returns the members of a JSON object; false if the value is not an object.
 func fields(value json.RawMessage) (map[string]json.RawMessage, bool) {
 	if len(value) == 0 || value[0] != '{' {
 		return nil, false

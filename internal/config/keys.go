@@ -191,7 +191,7 @@ func (c *Config) section(name string) *section {
 	return nil
 }
 
-// keys are those of all sections and drivers, by their whole names.
+// keys iterates over the keys of all sections and drivers, by their whole names.
 func (c *Config) keys() iter.Seq2[string, key] {
 	return func(yield func(string, key) bool) {
 		tables := c.sections()

@@ -23,8 +23,8 @@ type Listening struct {
 	Address, Auth, TokenFile string
 }
 
-// Placement is what a Placement service is made with. connections are those of the process, nil if
-// it does not serve clients.
+// Placement returns the configuration of a Placement service. connections bounds the connections of
+// all servers of the process; nil if the service does not serve clients.
 func Placement(cfg *config.Config, on Listening, connections *osapi.Connections, log zerolog.Logger) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: cfg.Placement.Database, Listen: on.Address,

@@ -61,7 +61,7 @@ func (s Service) auth() string {
 	return ""
 }
 
-// files are those that the service reads, except its configuration.
+// files returns the files that the service reads, except its configuration.
 func (s Service) files() []config.NamedFile {
 	if s.Config == nil || s.service() == "" {
 		return nil
@@ -135,7 +135,7 @@ func (e *Env) forUser(s Service) (*Env, error) {
 	return &as, nil
 }
 
-// fileCheck judges the files of one service. env is for its user.
+// fileCheck checks the files of one service. env is for its user.
 type fileCheck struct {
 	env     *Env
 	service Service
@@ -171,7 +171,7 @@ func kindOf(key string) kind {
 	return readOnly
 }
 
-// problem is what keeps the service from using a file; nil if nothing does.
+// problem returns what keeps the service from using a file; nil if nothing does.
 func (c fileCheck) problem(f config.NamedFile) *Result {
 	e, kind, why := c.env, kindOf(f.Key), noStart
 	if kind == secret {

@@ -43,7 +43,7 @@ type Service struct {
 // configFileOf is the file that the command of a unit names with --config, "" for the default.
 func configFileOf(u systemd.UnitState) string { return flagOf(u, "--config") }
 
-// overridesOf are what the command of a unit says of its configuration.
+// overridesOf returns the keys of the configuration that flags in the command of a unit set.
 func overridesOf(u systemd.UnitState) (out []config.Override) {
 	keys := map[string]string{"--state-dir": "agent.state_dir", "--runtime-dir": "agent.runtime_dir"}
 	switch (Service{UnitState: u}).service() {

@@ -11,6 +11,6 @@
 // tests can build a host with one fault.
 //
 // Permissions are checked for the user that the agent or the service runs as, not for the user of
-// the command. As root it reads their files with the rights of that user, whom it has the kernel
-// judge, and follows no symbolic link that another user than root can have made.
+// the command. A command of root reads their files with that user's rights, so that the kernel
+// decides, and follows no symbolic link that a user other than root can have made.
 package doctor

@@ -49,8 +49,8 @@ type Env struct {
 	Judged string
 	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
 	Examine func(ctx context.Context) ([]commands.DriverCheck, error)
-	// Services are the units of this project on this machine, those of the agent among them. A
-	// machine that has some, but no agent, is judged by them alone.
+	// Services are the units of this project on this machine, including the agent's. On a machine
+	// that has some, but no agent, only these are checked.
 	Services []Service
 	// Databases are the databases on servers that the configuration names.
 	Databases []Database

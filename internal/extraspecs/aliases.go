@@ -148,7 +148,7 @@ func (a Aliases) Expand(specs map[string]string) (map[string]string, error) {
 	return out, nil
 }
 
-// freeSuffix is that of no request group.
+// freeSuffix returns the first suffix _PCI0, _PCI1, … that no request group in the extra specs has.
 func freeSuffix(specs map[string]string) string {
 	for i := 0; ; i++ {
 		suffix := "_PCI" + strconv.Itoa(i)

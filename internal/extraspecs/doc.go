@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package extraspecs is the table of Nova's extra specs of flavors and properties of images: which
-// of them are honoured, which ask for nothing that could be missing, and which are refused because
-// no server would have what they ask for. It reads which hardware the honoured ones ask for.
+// of them are honoured, which are harmless because they request nothing that a server could lack,
+// and which are refused because no server can have what they request. It reads the hardware that
+// the honoured ones request.
 //
 //	flavor         ──▶ compute API: Check when an extra spec is set: 400
 //	               ──▶ scheduler:   Hardware at each boot: 400, and the traits of hosts

@@ -182,7 +182,8 @@ func number(from map[string]string, name string) int64 {
 	return n
 }
 
-// unique is what flavor or image say, which must be the same.
+// unique returns the value of a key in the flavor or the image, "" for none. It is an error if both
+// have different ones.
 func (r Request) unique(prefix, key string) (string, error) {
 	flavor, image := r.ExtraSpecs[prefix+":"+key], r.Properties[prefix+"_"+key]
 	if flavor != "" && image != "" && flavor != image {
@@ -298,7 +299,7 @@ func (h *Hardware) serial(r Request) error {
 	return nil
 }
 
-// switches are those of which flavor and image must say the same.
+// switches reads the switches on which flavor and image must not differ.
 func (h *Hardware) switches(r Request) error {
 	packed, err := r.uniqueTruth("virtio_packed_ring")
 	if err != nil {

@@ -72,7 +72,8 @@ func TraitName(name string) (string, error) {
 	return name, providertree.ValidateTrait(name)
 }
 
-// TraitNames are those that the names stand for, sorted, each once. Empty names are passed over.
+// TraitNames returns the traits that the names stand for, sorted and without duplicates. It ignores
+// empty names.
 func TraitNames(names []string) ([]string, error) {
 	var out []string
 	for _, name := range names {

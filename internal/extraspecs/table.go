@@ -284,7 +284,8 @@ func Current(properties map[string]string) map[string]string {
 	return out
 }
 
-// olderNames are those of ImageMetaProps._legacy_property_map in nova/objects/image_meta.py.
+// olderNames has the present name of each older one, as ImageMetaProps._legacy_property_map in
+// nova/objects/image_meta.py.
 var olderNames = map[string]string{
 	"architecture": "hw_architecture", "owner_id": "img_owner_id", "vmware_disktype": "hw_disk_type",
 	"vmware_image_version": "img_version",

@@ -2,7 +2,7 @@
 
 package extraspecs
 
-// unbounded is where a flavor and an image set no bound.
+// unbounded stands for a bound that neither flavor nor image sets.
 const unbounded = 65536
 
 // topology chooses how the processors are divided, as nova.virt.hardware.get_best_cpu_topology

@@ -29,7 +29,7 @@ func atLeast(least int64) Values { return between(least, math.MaxInt32) }
 
 var truth = Values{Truth: true}
 
-// problem is what is wrong with a value, "" if nothing is.
+// problem returns what is wrong with a value, "" if it is valid.
 func (v Values) problem(value string) string {
 	switch {
 	case len(v.OneOf) > 0 && !slices.Contains(v.OneOf, value):

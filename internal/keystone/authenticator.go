@@ -169,7 +169,8 @@ func (a *Authenticator) principal(ctx context.Context, token string, expired boo
 	}
 }
 
-// remembered is what is known of a token; found is false for nothing.
+// remembered returns the cached principal of a token, or the error if the token was refused. found
+// is false if neither is cached.
 func (a *Authenticator) remembered(k key) (who osapi.Principal, found bool, err error) {
 	now := a.now()
 	if who, found = a.known.get(k, now); found {

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// key is what is remembered of a token; the token itself is not.
+// key identifies a token by its hash; the token itself is not kept.
 type key struct {
 	sum [sha256.Size]byte
 	// expired says that the token was looked at as one that may have expired.
@@ -39,7 +39,7 @@ func newCache(most int) *cache {
 	return &cache{most: most, entries: map[key]*list.Element{}, order: list.New()}
 }
 
-// get is what was put, if that is still good.
+// get returns the principal that was put for a key, if it has not expired.
 func (c *cache) get(k key, now time.Time) (osapi.Principal, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -66,7 +66,8 @@ func (w wanted) choose(catalog []tokens.CatalogEntry) (string, error) {
 		"set "+w.key("valid_interfaces")+", or create the endpoint")
 }
 
-// onlyAddress is the one address of the endpoints of an interface.
+// onlyAddress returns the address of the endpoints of an interface, or an error if they have
+// several.
 func (w wanted) onlyAddress(of string, endpoints []tokens.Endpoint) (string, error) {
 	if regions := slices.Compact(slices.Sorted(slices.Values(each(endpoints, regionOf)))); len(regions) > 1 {
 		return "", w.refuse(fmt.Sprintf("there are %s endpoints in several regions: %s", of, listed(regions)),

@@ -120,7 +120,7 @@ func (c *Config) checkUser(bad func(string, ...any)) {
 	}
 }
 
-// key is what the configuration file calls a setting.
+// key returns the name of a setting in the configuration file.
 func (c *Config) key(name string) string {
 	if c.Section == "" {
 		return name

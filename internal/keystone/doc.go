@@ -31,8 +31,8 @@
 //
 // # Request rate
 //
-// One request for each token. Keystone being away costs one request for each time that the caller
-// tries; credentials that Keystone refuses are not tried again for 5 seconds, then 10, up to 2
+// One request for each token. While Keystone is unavailable, each call of the caller costs one
+// request. Credentials that Keystone refuses are not tried again for 5 seconds, then 10, up to 2
 // minutes, unless the secret changes: Keystone may lock users who fail too often.
 //
 // # Secrets
@@ -44,16 +44,20 @@
 //
 // # Authenticator
 //
-// An authenticator follows keystonemiddleware: answers are kept for 300 seconds, and not beyond the
-// expiry of the token, so that a token that is revoked goes on working for so long; a 401 says by
-// WWW-Authenticate where to get a token; an X-Service-Token is validated too, the request is
-// refused when it is not valid, and when its user has the role service the user's token may have
-// expired, within the time that Keystone allows (allow_expired_window). Roles and policies are
-// those of the user's token.
+// An authenticator follows keystonemiddleware:
 //
-// It differs in this: refused tokens are remembered for 30 seconds. When Keystone is unavailable
-// the answer is 503 with Retry-After, and tokens that are known go on working. Tokens of
-// application credentials with access rules are refused, as Keystone has it for services that do
-// not check such rules. X-Storage-Token and token binding, which are from before Keystone's API v3,
-// do not exist here.
+//   - Keystone's answers are cached for 300 seconds, at most until the token expires. So a revoked
+//     token works for up to that long.
+//   - A 401 says by WWW-Authenticate where to get a token.
+//   - An X-Service-Token is validated too, and the request is refused if it is invalid. If its user
+//     has the role service, the user's token may have expired, within the time that Keystone allows
+//     (allow_expired_window). Roles and policies are those of the user's token.
+//
+// It differs in this:
+//
+//   - Refused tokens are cached for 30 seconds.
+//   - While Keystone is unavailable, the answer is 503 with Retry-After, and cached tokens work.
+//   - Tokens of application credentials with access rules are refused, as Keystone requires of
+//     services that do not check such rules.
+//   - X-Storage-Token and token binding, which are older than Keystone's API v3, do not exist.
 package keystone

@@ -218,7 +218,7 @@ func isGarbage(err error) bool {
 	return errors.As(err, &syntax) || errors.As(err, &kind) || errors.As(err, &date)
 }
 
-// refusal judges an answer that is no token.
+// refusal returns the error for an answer that is not a token.
 func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
 	said := a.message(code.Body)
 	status := fmt.Sprintf("status %d", code.Actual)
@@ -244,7 +244,7 @@ func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
 	return a.fail(ErrUnavailable, status, "it is tried again; look into Keystone's log")
 }
 
-// hint is what to do about refused credentials.
+// hint returns what an operator can do about refused credentials.
 func (a *attempt) hint() string {
 	switch a.session.config.Method {
 	case ApplicationCredential:
@@ -284,5 +284,5 @@ func (a *attempt) fail(kind error, detail, hint string) *Error {
 	return &Error{Kind: kind, AuthURL: a.session.config.AuthURL, Detail: detail, Hint: hint, RequestID: a.requestID}
 }
 
-// key is what the configuration file calls a setting.
+// key returns the name of a setting in the configuration file.
 func (a *attempt) key(name string) string { return a.session.config.key(name) }

@@ -47,7 +47,7 @@ func (v *validator) login(ctx context.Context, headers http.Header) error {
 	return nil
 }
 
-// subject is what Keystone says of a token.
+// subject is Keystone's answer about a token that is validated.
 type subject struct {
 	who     osapi.Principal
 	expires time.Time

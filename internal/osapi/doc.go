@@ -7,14 +7,17 @@
 //	           connections,   request id,       Exchange: Authenticate,  Explain, Encode: errors
 //	           headers, TLS   bounds            Body, Send; Routes       panics, metrics, log
 //
-// A [Service] serves each request as an [Exchange] that the API embeds in a type of its own, and
-// which is its [Handler]. Whatever Handle returns becomes an [Error], which each API writes in its
-// own form. [Routes] finds what an API has for a path with net/http's patterns. [Server] serves
-// clients on a network, with bounds for what they may take; [KeySocket] is a socket of this
-// machine's administrators, and [MetricsServer] serves Prometheus and probes; [TurnAway] answers
-// who waits for a service that cannot start. [AnswerMetrics] are what a Service adds to the
-// [MetricsPage] of its process. [Authenticator] finds out who sends a request: [NoAuth] believes it
-// (for one machine), [TokenAuth] knows tokens, and internal/keystone asks Keystone. A server that
-// believes everybody listens where [IsLoopback] says that only this machine can reach it. What a
-// policy allows is below, in oslopolicy.
+// A [Service] serves each request as an [Exchange]. The API embeds the exchange in a type of its
+// own, which is its [Handler]. An error that Handle returns becomes an [Error], which each API
+// writes in its own form. [Routes] finds the handler for a path with net/http's patterns.
+//
+// [Server] serves clients on a network, and bounds what they may use. [KeySocket] is a socket for
+// this machine's administrators. [MetricsServer] serves Prometheus and probes. [TurnAway] answers
+// the clients of a service that cannot start. [AnswerMetrics] are the metrics that a Service adds
+// to the [MetricsPage] of its process.
+//
+// An [Authenticator] finds out who sends a request: [NoAuth] believes the request, [TokenAuth] has
+// a list of tokens, and internal/keystone asks Keystone. A server with NoAuth listens only where
+// [IsLoopback] says that no other machine can reach it. Package oslopolicy decides what a policy
+// allows.
 package osapi

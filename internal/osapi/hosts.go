@@ -16,10 +16,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
-// Hosts authenticates the agents of hosts, and leaves everybody else to Others. A request with a
-// token is judged by its token, and one without by the certificate of its connection. Both are
-// checked with each request: a connection may outlive a certificate, or be open when its host is
-// put on the deny list.
+// Hosts authenticates the agents of hosts, and leaves all other clients to Others. A request with a
+// token is authenticated by it, a request without one by the certificate of its connection. Both
+// are checked with each request: a connection may outlive a certificate, or be open when its host
+// is put on the deny list.
 type Hosts struct {
 	Others Authenticator
 	// CAs are the CAs that sign certificates of hosts; nil: hosts have tokens only.

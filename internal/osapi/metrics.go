@@ -126,7 +126,7 @@ type AnswerMetricsOptions struct {
 	Untimed string
 }
 
-// answerLabels is what the series of an Answer follow from.
+// answerLabels are the labels of the series of an Answer.
 type answerLabels struct {
 	route, method string
 	status        int

@@ -154,7 +154,7 @@ type SignOptions struct {
 	// NotBefore is when it begins to be valid at the earliest, such as when its host was put on the
 	// deny list: earlier certificates are refused. It may be zero.
 	NotBefore time.Time
-	// Addresses are those at which a service is reached.
+	// Addresses are the IP addresses at which clients reach the service.
 	Addresses []net.IP
 	// Client lets a service show it as a client, too. Hosts are clients only.
 	Client bool

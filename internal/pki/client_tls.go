@@ -34,7 +34,7 @@ var (
 	ErrCertificate = errors.New("the certificate to show")
 )
 
-// files are those of the configuration.
+// files returns the paths that are configured.
 func (t ClientTLS) files() (paths []string) {
 	for _, path := range []string{t.CAFile, t.CertFile, t.KeyFile} {
 		if path != "" {

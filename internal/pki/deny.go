@@ -283,7 +283,7 @@ func (l *DenyList) header() string {
 	return head + hex.EncodeToString(sum[:8])
 }
 
-// lines are those of the hosts.
+// lines returns the part of the file that has a line for each host, without the header.
 func (l *DenyList) lines() (text []byte) {
 	for _, d := range l.Denials() {
 		text = append(fmt.Appendf(text, "%s %s %s", d.Host, rfc3339(d.Before), d.Reason), '\n')

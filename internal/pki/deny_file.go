@@ -226,7 +226,7 @@ func CreateDenyFile(path string) error {
 }
 
 const (
-	// denyMode is that of a new list: which hosts were stolen, and why, is not for all users.
+	// denyMode is the mode of a new list: not every user may see which hosts were stolen, and why.
 	denyMode = 0o640
 	// DenyGroup is the group of the servers' users, for a list that several of them read.
 	DenyGroup = "compute-agent-deny-list"

@@ -31,7 +31,7 @@ var ErrFollowed = errors.New("the deny list is fetched from elsewhere")
 
 const (
 	followInterval = 15 * time.Second
-	// firstInterval is that until there is a list.
+	// firstInterval replaces followInterval until the first list was fetched.
 	firstInterval = time.Second
 	// fetchTime bounds one fetch.
 	fetchTime = 10 * time.Second

@@ -125,7 +125,7 @@ func (id *Identity) read(uri string) error {
 	return nil
 }
 
-// URIs are those that a certificate of the identity has.
+// URIs returns the URIs (subject alternative names) of a certificate for the identity.
 func (id Identity) URIs() []*url.URL {
 	prefix := hostURN
 	switch id.Kind {

@@ -20,8 +20,8 @@ type Warning struct {
 	Since time.Time `json:"since"`
 }
 
-// warnings are those that were logged and hold, by name. They outlive the process, so that the same
-// warnings of a new process are not logged again.
+// warnings are the current warnings, all logged, by name. They outlive the driver's process, so
+// that the same warnings of a new process are not logged again.
 type warnings map[string]Warning
 
 // observe takes all current warnings of a process. It returns them with the time since when they

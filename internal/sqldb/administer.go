@@ -105,8 +105,8 @@ func Guarded(
 	return whole, some, nil
 }
 
-// TryTriggers is an error, of which TriggersRefused is true, if the server lets only administrators
-// make and remove triggers. Nothing is changed. name is that of no trigger.
+// TryTriggers fails with an error for which TriggersRefused is true if the server lets only
+// administrators create and remove triggers. It tries to remove a trigger, by a name that none has.
 func TryTriggers(ctx context.Context, d *engine.Dialect, db *sql.DB, name string) error {
 	if d != engine.MySQL {
 		return nil

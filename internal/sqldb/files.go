@@ -35,8 +35,8 @@ var beside = []string{"-wal", "-lock"}
 // identity is which file a path names.
 type identity struct{ device, inode uint64 }
 
-// databaseFiles are those of a database in use; one of servers has none, and is only watched. They
-// are safe for concurrent use.
+// databaseFiles protects the files of a SQLite database in use, and watches whether its writes
+// fail. A database of servers has no files here and is only watched. It is safe for concurrent use.
 type databaseFiles struct {
 	path string // as it was given: links are followed
 	real string // without symbolic links

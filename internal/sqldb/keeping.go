@@ -21,7 +21,7 @@ const (
 // work when it is prepared.
 var keptVerbs = []string{"SELECT", "WITH", "INSERT", "UPDATE", "DELETE"}
 
-// fileConn is what SQLite's driver has.
+// fileConn has the interfaces that the connections of SQLite's driver implement.
 type fileConn interface {
 	driver.Conn
 	driver.ConnPrepareContext

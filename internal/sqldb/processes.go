@@ -60,8 +60,8 @@ func (s *Schema) ProcessNames(ctx context.Context, q Querier) (names []string, e
 	return names, err
 }
 
-// LiveProcesses are those that have a database of servers open. It takes a beat of a process that
-// lives to know it, and up to ten seconds where one was killed.
+// LiveProcesses returns the names of the processes that have a database of servers open now. It
+// waits for a heartbeat of each, and up to ten seconds for a process that was killed.
 func (s *Schema) LiveProcesses(ctx context.Context, db *sql.DB) (names []string, err error) {
 	living, err := s.waitLive(ctx, db, func(process) bool { return true })
 	for _, p := range living {

@@ -50,7 +50,7 @@ type step struct {
 	statements []string
 }
 
-// steps are those for an engine; step n is steps(d)[n-1].
+// steps returns the schema's steps in an engine's SQL; step n is steps(d)[n-1].
 func (s *Schema) steps(d *engine.Dialect) ([]step, error) {
 	names, err := fs.Glob(s.Steps, "sql/*.sql") // sorted
 	if err != nil {

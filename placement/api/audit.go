@@ -103,7 +103,7 @@ type (
 	}
 )
 
-// admissionValueOf is what a host may report; nil for nothing.
+// admissionValueOf returns what a host may report, as a value of the audit log; nil without a host.
 func admissionValueOf(h *ledger.Host) any {
 	if h == nil {
 		return nil
@@ -219,7 +219,8 @@ func providersOf(lists ...[]ledger.Allocation) (uuids []string) {
 	return slices.Compact(uuids)
 }
 
-// amounts are what a consumer has of a provider, by class; nil for nothing.
+// amounts returns the allocations of a consumer of one provider, by class, as a value of the audit
+// log; nil if there are none.
 func amounts(c *ledger.Consumer, provider string) any {
 	var of map[string]int64
 	for i := range c.Allocations {

@@ -25,13 +25,13 @@
 //
 // The answers are the same as Placement's, with these exceptions:
 //
-//   - The sentences in errors, besides those that clients look for. Errors come in JSON unless the
-//     client likes HTML better; Placement gives HTML also to those that like both the same. A 401
-//     has the same form as all errors.
+//   - The sentences in errors, except those that clients search for. Errors are JSON unless the
+//     client prefers HTML; Placement sends HTML also to clients that prefer neither. A 401 has the
+//     same form as all errors.
 //   - Vary, and Allow with each 405, are always there.
-//   - What Placement answers with 500 is a 400: a ratio of NaN, half a surrogate pair, a query of
-//     GET /usages that is not in UTF-8, an inventory that is no object of a class that cannot be. A
-//     resource amount beyond 64 bits is one that no provider has.
+//   - Some requests that Placement answers with 500 are a 400: a ratio of NaN, half a surrogate
+//     pair, a query of GET /usages that is not in UTF-8, an inventory of an impossible class that
+//     is not an object. No provider has a resource amount of more than 64 bits.
 //   - PUT /resource_providers/{uuid} refuses an empty name, as POST does.
 //   - Of a duplicate key in an object of a body, the last value counts, as in Placement, but the
 //     first must be valid too.
@@ -40,20 +40,20 @@
 //   - name=startswith: in GET /traits takes each character for itself, where Placement takes _ and
 //     % for wildcards.
 //   - Media types are compared without regard to case and parameters.
-//   - Of several limits in GET /allocation_candidates, the first must be a number of at least 1, as
-//     the last must in Placement, which answers 500 to some of those, and cuts off the end of the
-//     list for a negative one.
+//   - If GET /allocation_candidates has several limits, the first one must be a number of at least
+//     1, too. Placement checks only the last one: it answers 500 to some values of the first, and
+//     cuts off the end of the list for a negative one.
 //   - Candidates that Placement loses or gets wrong are right: a provider below another that shares
 //     with other trees (a 500 there); groups that ask for the same class while group_policy is not
 //     none (the amounts of one candidate end up in others there); a group without a suffix that
 //     sharing providers meet alone (for one of the trees only, there).
 //   - Last-Modified is also there when a provider has no inventories, and when one with a parent is
 //     renamed.
-//   - On MariaDB, providers and consumers are found by their uuids and names as these are written,
-//     as on other engines; Placement finds them in either case there. So it does with ids of
-//     projects, users and aggregates; these are one here, too, unless they differ in accents.
-//   - Names of providers that differ only in spaces at the end are one, as they are for Placement
-//     on MariaDB and MySQL, but not on PostgreSQL and in SQLite.
+//   - On MariaDB, uuids and names of providers and consumers are case-sensitive, as on other
+//     engines; in Placement they are not. Ids of projects, users and aggregates that differ only in
+//     case are equal on MariaDB in both; ids that differ in accents are equal in Placement only.
+//   - Names of providers that differ only in spaces at the end are equal. In Placement they are on
+//     MariaDB and MySQL, but not on PostgreSQL and SQLite.
 //   - Without its database a server answers reads from memory for a while, if it is configured to
 //     (placement.Config.StaleReads). Such answers have the header Placement-Stale-Seconds.
 //   - A request with the header Compute-Agent-Process, of an agent, is answered with that header:

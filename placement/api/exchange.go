@@ -42,7 +42,7 @@ type exchange struct {
 	v          wire.Version
 	negotiated bool // v is known
 
-	// judged is what a host may read; nil for everybody else.
+	// The snapshot on which a host's request was checked, for its handler; nil for other clients.
 	judged *ledger.Snapshot
 }
 

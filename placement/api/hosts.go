@@ -8,7 +8,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// hostDeps are what the rules of hosts work with.
+// hostDeps returns what package hostpolicy needs of the API.
 func (a *API) hostDeps() hostpolicy.Deps {
 	deps := hostpolicy.Deps{
 		Now: a.service.Now, Logger: a.service.Logger,
@@ -24,11 +24,11 @@ func (a *API) hostDeps() hostpolicy.Deps {
 	return deps
 }
 
-// host is the judge of a request; nil if it is not a host's.
+// host returns the checks of the request; nil if it is not from a host.
 func (x *exchange) host() *hostpolicy.Request { return x.api.hosts.Request(&x.Exchange) }
 
-// admitHost judges a request of a host before its handler runs. What the handler reads after that
-// is the snapshot that was judged.
+// admitHost checks a request of a host before its handler runs. The handler then reads the snapshot
+// that was checked.
 func (x *exchange) admitHost(h *hostpolicy.Request, access hostpolicy.Access) error {
 	if err := h.Admit(access); err != nil || !access.Reads() {
 		return err

@@ -28,7 +28,7 @@ type endpoint struct {
 	needsFirst bool
 	// action is what the policy must allow; a handler without one checks the policy itself.
 	action Action
-	// host is what the call is for a host.
+	// host says what the call does when a host makes it, and so whether it may.
 	host   hostpolicy.Access
 	handle handler
 }
@@ -277,8 +277,8 @@ func (x *exchange) checkHeaders(n need) error {
 	return nil
 }
 
-// authorize checks the policy. project is the project of the request's target, "" for none. A host
-// has been judged by rules of its own.
+// authorize checks the policy. project is the project of the request's target, "" for none. A
+// request of a host passes: admitHost has checked it by the rules for hosts.
 func (x *exchange) authorize(action Action, project string) error {
 	if x.Who.Host != nil || x.api.policy.Allows(action, &x.Who, project) {
 		return nil

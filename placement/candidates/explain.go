@@ -30,8 +30,8 @@ type Explanation struct {
 	// Trees are the trees that the whole request leaves. The last step counts those with
 	// candidates.
 	Trees []TreeStep `json:"trees"`
-	// Hosts are those with NUMA cells that come nearest, if there are no candidates, and what the
-	// cells lack.
+	// Hosts are the hosts with NUMA cells that come nearest to a candidate, with what their cells
+	// lack. It is empty if there are candidates.
 	Hosts []HostExplanation `json:"hosts,omitempty"`
 }
 
@@ -42,15 +42,15 @@ type GroupExplanation struct {
 	Steps     []ProviderStep   `json:"steps"`
 }
 
-// ProviderStep is one condition on providers. The first step of a group is the providers that there
-// are to begin with.
+// ProviderStep is one condition on providers. The first step of a group has all providers that are
+// considered.
 type ProviderStep struct {
 	Kind      StepKind `json:"kind"`
 	Condition string   `json:"condition"`
 	// Removed is how many providers met all conditions before and not this one.
 	Removed int `json:"removed"`
-	// Providers are left, and Trees are those that they can serve: their own, and those that they
-	// share with.
+	// Providers is how many providers are left, and Trees how many trees these can serve: their
+	// own, and those that they share with.
 	Providers int `json:"providers"`
 	Trees     int `json:"trees"`
 	// Note describes what exists instead.

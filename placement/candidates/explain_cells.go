@@ -94,7 +94,7 @@ type cellView struct {
 	// sharing providers cannot, either.
 	served [][]int
 	none   []bool
-	// classes are those of which cells have inventories.
+	// classes are the resource classes of which a cell has an inventory.
 	classes map[string]bool
 }
 
@@ -224,7 +224,7 @@ func (v *cellView) splitParts() []int {
 	return nil
 }
 
-// free is what is free in a cell of the requested classes.
+// free returns the free amounts of the requested classes in a cell.
 func (v *cellView) free(cell int) map[string]int64 {
 	all := map[string]int64{}
 	for _, p := range v.tree.Providers()[cell:v.ends[cell]] {
@@ -239,7 +239,7 @@ func (v *cellView) free(cell int) map[string]int64 {
 	return all
 }
 
-// freeAt is what is free of a class of a provider: 0 without an inventory.
+// freeAt returns the free amount of a class of a provider: 0 without an inventory.
 func freeAt(p *ledger.Provider, class string) int64 {
 	inv, ok := p.Inventory(class)
 	if !ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// conditions are those on a provider for a part of a group, in the order in which they are
-// explained: what there is, what is free, and then its qualities.
+// conditions returns the conditions on a provider for a part of a group, in the order in which they
+// are explained: its inventory, its free amounts, then its traits, aggregates and tree.
 func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 	var list []condition
 	add := func(kind StepKind, text string, met func(p, root *ledger.Provider, external bool) bool) {
@@ -71,7 +71,7 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 	return list
 }
 
-// inventoryCondition is that there is an inventory of each class.
+// inventoryCondition requires an inventory of each class.
 func (e *explainer) inventoryCondition(g *Group, resources []Resource) condition {
 	if g.Suffix == "" && len(resources) == 0 {
 		return condition{kind: StepInventory, text: "is of the tree itself",
@@ -100,7 +100,7 @@ func (e *explainer) inventoryCondition(g *Group, resources []Resource) condition
 		}}
 }
 
-// unitsCondition is that the amount can be allocated in one piece.
+// unitsCondition requires that the amount fits min_unit, max_unit and step_size.
 func unitsCondition(r Resource) condition {
 	broken := map[providertree.Rule]bool{}
 	return condition{
@@ -128,7 +128,7 @@ func unitsCondition(r Resource) condition {
 	}
 }
 
-// freeCondition is that so much is not used.
+// freeCondition requires that at least the amount is free.
 func freeCondition(r Resource) condition {
 	most := int64(0)
 	return condition{
@@ -146,8 +146,8 @@ func freeCondition(r Resource) condition {
 	}
 }
 
-// inTreeCondition is that the provider is of a tree. As in Placement, a group without resources
-// only asks that it exists.
+// inTreeCondition requires that the provider is in the tree of InTree. As in Placement, a group
+// without resources requires only that the provider InTree exists.
 func (e *explainer) inTreeCondition(g *Group) condition {
 	c := condition{kind: StepInTree, text: "is in the tree of " + g.InTree}
 	p, ok := e.s.Provider(g.InTree)
@@ -168,7 +168,7 @@ func (e *explainer) inTreeCondition(g *Group) condition {
 	return c
 }
 
-// rootConditions are those of root_required and root_member_of.
+// rootConditions returns the conditions of root_required and root_member_of.
 func (e *explainer) rootConditions() []rootCondition {
 	var list []rootCondition
 	add := func(kind StepKind, text string, met func(*ledger.Provider) bool) {

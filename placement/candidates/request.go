@@ -21,10 +21,10 @@ type Request struct {
 	// Isolate are suffixes of groups whose providers may serve no other group: the extension
 	// isolate.
 	Isolate []string
-	// Resourceless is the extension resourceless. Suffixed groups without resources heed in_tree,
-	// and may have nothing but it, or traits and aggregates to avoid. The unsuffixed group may have
-	// no resources: then one provider of the tree, whichever groups it serves, meets all its
-	// conditions.
+	// Resourceless is the extension resourceless. It applies in_tree to suffixed groups without
+	// resources, which may also have no condition but in_tree, or only traits and aggregates to
+	// avoid. It lets the unsuffixed group have no resources: then one provider of the tree must
+	// meet all its conditions, whichever groups it serves.
 	Resourceless bool
 	// Root are conditions on the root of the tree, wherever the resources come from.
 	Root RootConditions
@@ -44,9 +44,9 @@ type Group struct {
 	// traits that must not. The providers of the unsuffixed group have the required ones together.
 	Required  [][]string
 	Forbidden []string
-	// MemberOf are sets of aggregates, none empty: the provider must be in at least one of each;
-	// NotMemberOf are those that it must not be in. For the unsuffixed group, the aggregates of a
-	// root are those of its whole tree.
+	// MemberOf are sets of aggregates, none empty: the provider must be in at least one of each.
+	// It must not be in any aggregate of NotMemberOf. For the unsuffixed group, it is enough that
+	// the root is in one of each, and the root must not be in one of NotMemberOf either.
 	MemberOf    [][]string
 	NotMemberOf []string
 	// InTree is the uuid of a provider in whose tree the group must be served; "" for any.
@@ -84,7 +84,8 @@ type Options struct {
 	// DepthFirst returns all candidates of a tree before those of the next. Otherwise the trees
 	// alternate.
 	DepthFirst bool
-	// Seed, when it is not 0, puts trees and providers in a random order that follows from it.
+	// Seed, if it is not 0, puts trees and providers in a random order; the same seed gives the
+	// same order.
 	Seed uint64
 	// Rotation says where a search begins whose order is not random.
 	Rotation Rotation
@@ -104,8 +105,9 @@ type Candidate struct {
 	Root *ledger.Provider
 	// Allocations has each pair of provider and class once, ordered by provider.
 	Allocations []Allocation
-	// Groups are, for each of Request.Groups, the providers that serve it, each once; of the
-	// unsuffixed group without resources the first of the tree that meets its conditions.
+	// Groups has, for each of Request.Groups, the providers that serve it, each once. For an
+	// unsuffixed group without resources, it is the first provider of the tree that meets the
+	// conditions.
 	Groups [][]*ledger.Provider
 }
 
@@ -126,8 +128,8 @@ type Stats struct {
 	Passed int
 }
 
-// UnknownNameError is a request that names a class or a trait that does not exist. As in Placement,
-// it is returned only if every group before the one that names it could be served.
+// UnknownNameError says that a request names a class or a trait that does not exist. As in
+// Placement, it is returned only if every group before the one with the name could be served.
 type UnknownNameError struct {
 	// Class or Trait is the name; the other one is "".
 	Class, Trait string

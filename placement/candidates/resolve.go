@@ -375,7 +375,7 @@ func (q *query) setPrices() {
 	q.rootPrice = len(q.rootRequired) + len(q.rootForbidden) + len(q.rootNotMemberOf) + countSets(q.rootMemberOf)
 }
 
-// cost is that of checking a provider for a slot of the group.
+// cost is the work of checking a provider for a slot of the group, in steps of the search.
 func (g *group) cost() int {
 	return 1 + (len(g.forbidden)+len(g.notMemberOf)+countSets(g.required)+countSets(g.memberOf))/workPerStep
 }

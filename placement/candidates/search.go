@@ -102,7 +102,7 @@ type slotState struct {
 // none is the provider of a slot that is not served, and the index of a group that is not there.
 const none = -1
 
-// part is what a provider serves at the moment.
+// part counts the slots that a provider serves in the current assignment.
 type part struct {
 	slots, isolated int16
 	exclusive       bool

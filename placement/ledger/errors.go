@@ -211,8 +211,8 @@ var (
 	// write, such as a name with letters that its character set does not have.
 	// Nothing was written, and the same write fails again.
 	ErrRow = errors.New("the database does not take a row")
-	// ErrDuplicate is, with ErrReload, a Store's error if the database takes a name
-	// or uuid of the write for one that it has.
+	// ErrDuplicate comes with ErrReload: a Store's error if the database treats a name or uuid of
+	// the write as equal to one that it has.
 	ErrDuplicate = errors.New("the database has this name or uuid already")
 	// ErrBusy is returned if other servers committed first in every retry.
 	ErrBusy = errors.New("other servers keep committing first: try again later")

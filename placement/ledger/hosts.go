@@ -12,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// Host is what a host may report of itself: what it has reported when it came, or what an operator
-// has stated. The rules by which that bounds its writes are those of package hostpolicy. It does
-// not depend on the host's providers, and stays when these go. It is deeply immutable.
+// Host is what a host may report of itself: what it reported when it came, or what an operator has
+// stated. Package hostpolicy has the rules by which it bounds the host's writes. It does not depend
+// on the host's providers, and stays when these are deleted. It is deeply immutable.
 type Host struct {
 	// ID is the database's number of the host.
 	ID   int64
 	Name string
-	// Since is when it began to report, in whole seconds; the zero time if it had reported before
-	// anyone noted that.
+	// Since is when it began to report, in whole seconds; the zero time if it began before that was
+	// recorded.
 	Since time.Time
 	// Classes are amounts by resource class.
 	Classes map[string]int64

@@ -47,8 +47,8 @@ func (s *Snapshot) ConsumersOf(project string) iter.Seq[*Consumer] {
 	}
 }
 
-// User is the id by which the user with an id is known: another one where the database takes both
-// for one.
+// User returns the id under which the user with an id is stored. It is another spelling of the id
+// if the database treats both as equal.
 func (s *Snapshot) User(id string) string {
 	if row, ok := s.users.id(id); ok {
 		id, _ = s.users.byID.Get(row)

@@ -20,7 +20,7 @@ type Snapshot struct {
 	providers     pmap.IntMap[*Provider] // by ID
 	providerIDs   pmap.StringMap[int64]  // by uuid
 	providerNames pmap.StringMap[int64]  // by name
-	// spaced are those whose names have spaces at the end, by the names without.
+	// spaced has the IDs of the providers whose names end in spaces, by the names without these.
 	spaced pmap.StringMap[[]int64]
 
 	// Trees by their number. A provider has the number of its tree. Numbers of
@@ -104,8 +104,8 @@ func (s *Snapshot) Provider(uuid string) (*Provider, bool) {
 	return s.providers.Get(id)
 }
 
-// ProviderByName returns the resource provider with the name or, without one, the first whose name
-// is the same but for spaces at its end ([providertree.SameName]).
+// ProviderByName returns the resource provider with the name. If there is none, it returns the
+// first one whose name differs only in spaces at the end ([providertree.SameName]).
 func (s *Snapshot) ProviderByName(name string) (*Provider, bool) {
 	if id, ok := s.providerNames.Get(name); ok {
 		return s.providers.Get(id)

@@ -42,9 +42,9 @@ type Reserver interface {
 	Reserve(ctx context.Context) (release func(), err error)
 }
 
-// Coarse is a Store whose columns can be less precise than what is given to them.
-// The ledger rounds before it decides: otherwise the server that wrote would show
-// other times and compute other capacities than one that read.
+// Coarse is a Store whose columns can be less precise than the values written to them. The ledger
+// rounds values before it uses them: otherwise the server that wrote them would show other times
+// and capacities than one that read them.
 type Coarse interface {
 	// TimeResolution returns the resolution of the times.
 	TimeResolution() time.Duration
@@ -120,9 +120,9 @@ const (
 // no importance.
 type State struct {
 	Version int64
-	// SameID maps ids of projects, users and aggregates to what they have in common if they mean
-	// one row; nil: each is its own. Where there are several rows all the same, each id means its
-	// own.
+	// SameID maps an id of a project, user or aggregate to a key that is equal for all ids that the
+	// database treats as one; nil if no two ids are equal. If there are several rows with equal
+	// keys nevertheless, each id means its own row.
 	SameID func(id string) string
 
 	Classes, Traits, Aggregates    []NamedRow
@@ -136,8 +136,8 @@ type State struct {
 	Hosts                          []HostRow
 }
 
-// Delta is what changed between two versions: the present rows of everything
-// named, and the names themselves, since what is named and has no row is gone.
+// Delta is what changed between two versions. It has the IDs of everything that changed, and the
+// present rows of these; what has an ID here but no row was deleted.
 type Delta struct {
 	// State holds the named providers with their inventories and links, the
 	// named consumers with their allocations, all rows of the named hosts, and
@@ -206,8 +206,8 @@ type (
 	// UpdateProvider changes name, parent, root and time of a provider, not
 	// its generation.
 	UpdateProvider struct{ Row ProviderRow }
-	// UpdateProviderUUID changes the uuid of a provider. Who follows changes loads everything
-	// (ErrReload): children and allocations name providers by their uuids.
+	// UpdateProviderUUID changes the uuid of a provider. Other servers load the whole state
+	// (ErrReload) instead of following it, because children and allocations name providers by uuid.
 	UpdateProviderUUID struct {
 		ID        int64
 		UUID      string

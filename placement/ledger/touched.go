@@ -12,14 +12,14 @@ import (
 // After if it removed it. Both are immutable and can be kept.
 type Edit[T any] struct{ Before, After *T }
 
-// Touched is what a transaction changed, compared with its base. What is not named has the same
-// rows before and after; what is named can be equal but for its generation and times. What was
-// created and removed by the same transaction is not named.
+// Touched lists what a transaction changed, compared with its base. Everything that it does not
+// list has the same rows before and after. What it lists may differ only in generation and times.
+// It does not list what the same transaction created and removed.
 //
 // Providers are touched by changes of their own rows: name, parent, root, generation, inventories,
-// traits and aggregates. What is used of a provider follows from the consumers: an allocation that
-// goes need not touch its provider. A renamed class is touched itself, but not the providers and
-// consumers that name it; neither are those that name a provider whose uuid changed.
+// traits and aggregates. The used amounts of a provider follow from the consumers: a deleted
+// allocation need not touch its provider. Renaming a class touches the class, but not the providers
+// and consumers that name it. Changing a provider's uuid does not touch what names the provider.
 type Touched struct {
 	Providers []Edit[Provider] // in order of creation
 	Consumers []Edit[Consumer] // in order of their uuids
@@ -28,9 +28,9 @@ type Touched struct {
 	Hosts     []Edit[Host]
 }
 
-// Base is the state on which the transaction runs: that before its first write. Writes that are
-// committed together with it, and run before it, are part of it. It is immutable, but its Version
-// is that of the last commit.
+// Base returns the state before the first write of the transaction. It includes earlier writes that
+// are committed together with it. It is immutable. Its Version is the version of the last commit,
+// which lacks those writes.
 func (tx *Tx) Base() *Snapshot { return tx.base }
 
 // Touched returns what the transaction changed until now. Cost: what it changed.
@@ -84,7 +84,7 @@ func edits[K int64 | string, T any](keys map[K]bool, before, after func(K) (*T, 
 	return out
 }
 
-// Intent is what is announced of a transaction before it is committed.
+// Intent is the announcement of a transaction that is about to be committed, as for an audit log.
 type Intent interface {
 	// Wait returns when the commit may begin. Its error refuses the transaction.
 	Wait(ctx context.Context) error

@@ -81,15 +81,13 @@ type claim struct {
 	asked []Allocation
 }
 
-// ReplaceAllocations replaces all allocations of the given consumers in one step
-// (PUT /allocations/{consumer}, POST /allocations).
+// ReplaceAllocations replaces all allocations of the given consumers in one step (PUT
+// /allocations/{consumer}, POST /allocations). A consumer without new allocations is deleted. An
+// over-committed provider accepts allocations that do not increase the used amount of the class.
 //
-// As in Placement, the generations grow of the providers of the new allocations,
-// and of the providers of a consumer whose allocations are all deleted; a
-// provider that a consumer only moves away from keeps its generation. The
-// generation of each consumer grows; a consumer without allocations is deleted.
-// An over-committed provider accepts allocations that do not increase the used
-// amount of the class.
+// As in Placement, it raises the generations of the consumers, of the providers of the new
+// allocations, and of the providers of a consumer that is deleted. A provider that a consumer only
+// moves away from keeps its generation.
 //
 // Kinds: DuplicateConsumer, ConsumerGenerationConflict, ProviderNotFound,
 // ClassNotFound, InvalidAllocation, InventoryNotFound, AllocationConstraint,
@@ -102,11 +100,11 @@ func (tx *Tx) ReplaceAllocations(list []ConsumerAllocations) error {
 	return tx.allocate(claims, tx.left)
 }
 
-// LeaveUnchanged has the transaction's ReplaceAllocations leave alone what it does not change of
-// the providers that left reports: such a provider keeps its generation unless an amount of it
-// changes, and a consumer that holds something of one and is given what it has stays as it is.
-// Checks are made as always. It is for writers that must not be able to make generations grow which
-// others rely on; Placement's own writes have no such thing.
+// LeaveUnchanged keeps the transaction's ReplaceAllocations from raising generations of the
+// providers for which left returns true, as long as nothing changes: such a provider keeps its
+// generation unless an amount of it changes, and a consumer with allocations of one that is given
+// the allocations that it has stays as it is. All checks are made as without it. It is for writers
+// that must not be able to raise generations that others rely on. Placement has nothing like it.
 func (tx *Tx) LeaveUnchanged(left func(*Provider) bool) { tx.left = left }
 
 // claims checks the consumers and that the providers exist.
@@ -149,7 +147,7 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 	return claims, nil
 }
 
-// allocate applies checked claims. left is that of LeaveUnchanged, nil for none.
+// allocate applies checked claims. left is the argument of LeaveUnchanged, nil for none.
 func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 	for i := range claims {
 		if err := tx.resolve(&claims[i]); err != nil {

@@ -32,8 +32,8 @@ func (tx *Tx) CreateClass(name string) (c *ResourceClass, created bool, err erro
 	return c, true, nil
 }
 
-// RenameClass gives a custom resource class another name (PUT before
-// microversion 1.7). Kinds: ClassNotFound, StandardClass, InvalidName, DuplicateName.
+// RenameClass gives another name to a custom resource class (PUT before microversion 1.7). Kinds:
+// ClassNotFound, StandardClass, InvalidName, DuplicateName.
 // Cost: all inventories and allocations of the class.
 func (tx *Tx) RenameClass(oldName, newName string) error {
 	c, ok := tx.Class(oldName)

@@ -126,10 +126,10 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 	return &now, nil
 }
 
-// ChangeUUID gives a provider below a root another uuid. All else stays: its name, parent,
-// children and generation, what it has, and what consumers hold of it. Placement has no such call:
-// it is for a uuid that the provider must not have. Kinds: ProviderNotFound, InvalidParent,
-// DuplicateUUID. Cost: its children and the consumers on it.
+// ChangeUUID gives another uuid to a provider below a root, because the uuid is reserved for
+// another one. Its name, parent, children, generation, inventories and allocations stay as they
+// are. Placement has no such call. Kinds: ProviderNotFound, InvalidParent, DuplicateUUID. Cost: its
+// children and the consumers on it.
 func (tx *Tx) ChangeUUID(uuid, to string) (*Provider, error) {
 	p, err := tx.provider(uuid)
 	if err != nil {

@@ -26,7 +26,7 @@ type Config struct {
 	URL string
 	// Endpoint is asked for the endpoint before each request, in place of URL: one that a catalog
 	// names comes late, and may move. It must be cheap once it has answered, and give the last
-	// answer while it cannot get a new one. Its errors are judged as those of Authorize.
+	// answer while it cannot get a new one. Its errors are treated as those of Authorize.
 	Endpoint func(ctx context.Context) (string, error)
 	// Authorize puts into the headers of each request what proves who we are; nil sends nothing. An
 	// error that wraps [ErrUnavailable], or has a method Temporary that returns true, may be gone

@@ -20,7 +20,7 @@ func parseEndpoint(address string) (*url.URL, error) {
 	return base, nil
 }
 
-// endpoint is where Placement is now.
+// endpoint returns the present URL of Placement.
 func (c *Client) endpoint(ctx context.Context) (*url.URL, error) {
 	if c.config.Endpoint == nil {
 		return c.base.Load(), nil

@@ -47,8 +47,8 @@ type Adoption struct {
 	// programs write.
 	Guarded   int `json:"guarded_tables"`
 	Guardable int `json:"guardable_tables"`
-	// Nodes is the number of nodes of the Galera cluster, 0 for other servers. Sessions are those
-	// of one of them.
+	// Nodes is the number of nodes of the Galera cluster, 0 for other servers. Sessions has the
+	// connections to one node only.
 	Nodes int `json:"galera_nodes,omitempty"`
 	// Servers are the servers of this program that have the database open, or had it open and were
 	// killed.
@@ -385,7 +385,7 @@ func handBackFile(ctx context.Context, path string, done *Adopted) error {
 	return errors.Join(err, db.Close())
 }
 
-// stateOf is what a database is to this program.
+// stateOf returns the State… constant for a database, by the tables that it has.
 func stateOf(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (string, error) {
 	var has [3]bool
 	for i, table := range []string{"resource_providers", schema.Table, "ledger_version"} {

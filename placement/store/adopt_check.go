@@ -40,7 +40,7 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 	return found, err
 }
 
-// check looks at a database of servers. It judges the rows when the transaction has ended: that can
+// check reads a database of servers in one transaction, and checks the rows after its end: that can
 // take longer than PostgreSQL lets a transaction wait for its client.
 func check(ctx context.Context, d *engine.Dialect, db *sql.DB) (found Adoption, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
@@ -100,7 +100,7 @@ func check(ctx context.Context, d *engine.Dialect, db *sql.DB) (found Adoption, 
 	return found, nil
 }
 
-// readTheirs reads all that there is to judge; the state is nil if that is not to be done.
+// readTheirs reads what is checked later. The state is nil if no rows have to be checked.
 func readTheirs(
 	ctx context.Context, d *engine.Dialect, q sqldb.Querier,
 ) (found Adoption, state *ledger.State, err error) {
@@ -144,7 +144,7 @@ func readTheirs(
 	return found, state, nil
 }
 
-// checkRows adds findings about what is unusual about the rows, if there are any to judge.
+// checkRows adds a finding for whatever is unusual about the rows; none if state is nil.
 func (a *Adoption) checkRows(state *ledger.State) {
 	if state == nil {
 		return

@@ -168,7 +168,7 @@ var (
 		Fix:     "a version of this program that knows them; not needed: they are served like the others"}
 )
 
-// findings are what is unusual about the rows of a database.
+// findings returns a finding for everything that is unusual about the rows of a database.
 func findings(s *ledger.State) (out []Finding) {
 	f := &finder{byID: map[string]*Finding{}}
 	classes := rowNames(s.Classes)
@@ -249,7 +249,7 @@ func providerAt(providers map[int64]*ledger.ProviderRow, id int64) string {
 	return fmt.Sprintf("resource provider number %d, which does not exist", id)
 }
 
-// nameAt is what has a name and a number for people.
+// nameAt returns the name with an id, or a text that says that there is none.
 func nameAt(names map[int64]string, id int64) string {
 	if name, ok := names[id]; ok {
 		return name

@@ -146,7 +146,7 @@ var listUpdates = map[reflect.Type]struct{ table, set, where string }{
 	},
 }
 
-// listedRowOf is what a listed statement writes for a change.
+// listedRowOf returns the row that a listed statement writes for a change.
 func listedRowOf(c ledger.Change) listedRow {
 	switch c := c.(type) {
 	case ledger.BumpProvider:

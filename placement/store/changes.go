@@ -48,7 +48,7 @@ const (
 	maxFollow = 50_000
 )
 
-// object is what a row of ledger_changes identifies.
+// object is the identity of a changed object in a row of ledger_changes.
 type object struct {
 	kind int
 	id   int64

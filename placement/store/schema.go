@@ -34,8 +34,7 @@ var schema = &sqldb.Schema{
 	Processes: "ledger_servers", Fence: fenceOlder, Transient: []string{"ledger_changes"},
 }
 
-// DatabaseOptions are those with which sqldb opens a database, to copy or to
-// check it.
+// DatabaseOptions returns the options with which sqldb opens a database to copy or check it.
 func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema, Means: ledgerError} }
 
 // Verify checks that a ledger can be made of what is in a database.

@@ -32,9 +32,14 @@
 //	                  other process       loading fails       loaded, or else at the next call
 //	failed            any other           the error
 //
-// From the second try on, rows that differ give each write a commit of its own; one that has its
-// own is a DuplicateName if the error is also ErrDuplicate and loading finds no newer version.
-// If loading fails, or the lock or the version of the next try, all are answered that; after
-// maxTries, ErrBusy. A conflict is no try if the newest version was assumed and not read.
-// A write that its function refuses is answered that, except on top of one that was not committed.
+// Exceptions to the table:
+//
+//   - rowsDiffer on a second or later try gives each write a commit of its own. A write that has
+//     one is refused with DuplicateName if the error is also ErrDuplicate and the loaded state has
+//     no newer version.
+//   - If the state cannot be loaded, or the lock taken or the version read for the next try, all
+//     writes are answered with that error; after maxTries tries, with ErrBusy.
+//   - A conflict does not count as a try if the version was assumed to be the newest, not read.
+//   - A write whose function returned an error is answered with that error. Not so if it ran after
+//     a write of the batch that was not committed: then it gets the error of the commit.
 package transactor

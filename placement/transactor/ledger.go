@@ -21,8 +21,8 @@ type Options struct {
 	Now func() time.Time
 	// Observer receives commits and refreshes; nil costs nothing.
 	Observer Observer
-	// StaleReads is how old the state may be that Read returns while the store
-	// cannot be asked whether it is the newest. 0 means that it fails then.
+	// StaleReads is the maximum age of the state that Read returns while the store cannot be asked
+	// for its version. With 0, Read fails then.
 	StaleReads time.Duration
 }
 
@@ -37,7 +37,7 @@ type Ledger struct {
 	store    ledger.Store
 	now      func() time.Time
 	observer Observer
-	// resolution is that of the times in rows; 0 is that of the clock.
+	// resolution is the unit to which times in rows are truncated; 0 keeps them.
 	resolution time.Duration
 	// ratio rounds allocation ratios; nil keeps them.
 	ratio func(float64) float64

@@ -62,12 +62,12 @@ func mayBeStale(err error) bool {
 	return errors.Is(err, errSlow) || errors.Is(err, ledger.ErrUnavailable)
 }
 
-// Age is the time since the state in memory was known to be the newest: since the
-// last read of the store's version began that had an outcome. It is 0 if no other
-// process can commit. Only requests make the ledger read the version.
+// Age returns how old the state in memory may be: the time since the start of the last successful
+// read of the store's version. It is 0 if no other process can commit. It grows while there are no
+// requests, because only requests make the ledger read the version.
 //
-// Of the monotonic clock and the wall clock the one counts that went further: the
-// first stands still while a machine is suspended.
+// It is the longer of the times by the monotonic clock and by the wall clock: the former stands
+// still while the machine is suspended.
 func (l *Ledger) Age() time.Duration {
 	if l.store.Exclusive() {
 		return 0

@@ -16,8 +16,8 @@ import (
 // Encoded as a request it is one of 1.28 or later: consumer_generation is always there, and null
 // for a new consumer.
 type ConsumerAllocations struct {
-	// Allocations are by provider. None, where it may be so (POST, and PUT from 1.28): the consumer
-	// gives back all.
+	// Allocations are amounts by provider and class. A request without any deletes all allocations
+	// of the consumer; only POST, and PUT from 1.28 on, allow that.
 	Allocations ProviderResources `json:"allocations"`
 	// ProjectID and UserID are the consumer's owners: requests from 1.8, responses from 1.12.
 	ProjectID string `json:"project_id,omitempty"`
@@ -31,8 +31,8 @@ type ConsumerAllocations struct {
 	Mappings map[string][]string `json:"mappings,omitempty"`
 }
 
-// ProviderResources is a [providertree.ProviderResources] in the form of the API, and converts from
-// and to one. The provider's generation, which may stand beside its resources, is not kept.
+// ProviderResources is a [providertree.ProviderResources] with the API's encoding; Go converts the
+// one to the other. The generation that an answer may have beside the resources is dropped.
 type ProviderResources providertree.ProviderResources
 
 // resourcesForm is the form of what is held of one provider.

@@ -136,9 +136,9 @@ func DecodeProviderTraits(body []byte) (t ProviderTraits, err error) {
 	return t, err
 }
 
-// DecodeAggregates reads the body of PUT /resource_providers/{uuid}/aggregates. The UUIDs come out
-// as they are spelled; spellings that are longer than the usual one come out in that. The error is
-// a *jsonkit.Error.
+// DecodeAggregates reads the body of PUT /resource_providers/{uuid}/aggregates. UUIDs stay as they
+// are spelled, except that a spelling of more than 36 characters becomes the canonical one. The
+// error is a *jsonkit.Error.
 func DecodeAggregates(body []byte, v Version) (a AggregateList, err error) {
 	r := newReader(body)
 	if !v.Has(AggregateGenerations) {

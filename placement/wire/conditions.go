@@ -13,7 +13,7 @@ import (
 // Conditions are the conditions of a query on one resource provider: the parameters resources,
 // required and member_of, which mean the same in all calls.
 type Conditions struct {
-	// Resources must be free, and each allocatable at once.
+	// Resources are the amounts that must be free, each allocatable in one piece.
 	Resources []Amount
 	// Required are sets of traits: the provider must have at least one of each.
 	Required [][]string

@@ -14,5 +14,6 @@
 //	json.Marshal(ProviderUpdate)   ──── body ────▶     DecodeProviderUpdate(body, version)
 //	json.Unmarshal(&Inventories)   ◀─── body ─────     AppendInventory(buffer, …)
 //
-// Of the project the package imports providertree, for names and ranges, and internal/jsonkit.
+// The only packages of the project that it imports are providertree, for names and ranges, and
+// internal/jsonkit.
 package wire

@@ -22,8 +22,8 @@ const (
 	CodeMissingQueryValue  ErrorCode = "placement.query.missing_value"
 )
 
-// CodeHost is the code of a 403 for a request of a host about what is not its own. OpenStack's
-// Placement has no hosts.
+// CodeHost is the code of a 403 for a host whose request is about providers or consumers that are
+// not its own. OpenStack's Placement has no hosts.
 const CodeHost ErrorCode = "placement.hosts.not_own"
 
 // CodeHostCapacity is the code of a 403 for a host that reports more than it is admitted to.

@@ -4,9 +4,9 @@ package wire
 
 import "strings"
 
-// RequestedExtensions is the feature of the microversion from which on a client is granted the
-// extensions that it asks for. None brought them, for OpenStack's Placement has none: they belong
-// to the one that was the newest when they came, so that a newer one takes them from no client.
+// RequestedExtensions is the feature of the first microversion with which a client gets the
+// extensions that it asks for. No microversion introduced them, because OpenStack's Placement has
+// none. They begin at the one that was the newest when they were added; all later ones have them.
 const RequestedExtensions = AnyTraits
 
 // The extensions: what this Placement does and OpenStack's does not. A client asks for them by name
@@ -42,7 +42,7 @@ const (
 	ExtResourceless = "resourceless"
 )
 
-// Extensions are all extensions. Their place is that of their bit in a set of them.
+// Extensions are all extensions. The index of one is the number of its bit in an ExtensionSet.
 var Extensions = [...]string{ExtRootMemberOf, ExtGroupPolicy, ExtIsolate, ExtResourceless}
 
 // ExtensionSet is a set of extensions: a bit for each of Extensions.

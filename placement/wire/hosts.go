@@ -10,19 +10,20 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// SecurityTraits begin the traits of software that have a kind all the same: servers with secrets
-// ask for them.
+// SecurityTraits is the prefix of the COMPUTE_ traits that have a kind, unlike the others: servers
+// with secrets require them.
 const SecurityTraits = "COMPUTE_SECURITY"
 
-// KindlessTraits begin the traits that say what software can do and how a provider is used. They
-// come with upgrades and new layouts, so that a host may have them at any time.
+// KindlessTraits returns the prefixes of the traits that say what software can do and how a
+// provider is used. Upgrades and new layouts add such traits, so that a host may report them at any
+// time.
 func KindlessTraits() []string {
 	return []string{"COMPUTE_", "OWNER_NOVA", "MISC_", "HW_NUMA_", "CUSTOM_COMPUTE_AGENT_"}
 }
 
-// TraitKind is the kind of a trait, by which it is admitted to a host, its first two words: HW_GPU
-// of HW_GPU_API_VULKAN, CUSTOM_GOLD of CUSTOM_GOLD_2. It is "" for [KindlessTraits] but
-// [SecurityTraits].
+// TraitKind returns the kind of a trait, by which the trait is admitted to a host: its first two
+// words, such as HW_GPU of HW_GPU_API_VULKAN or CUSTOM_GOLD of CUSTOM_GOLD_2. It is "" for
+// [KindlessTraits] that are not [SecurityTraits].
 func TraitKind(trait string) string {
 	for _, prefix := range KindlessTraits() {
 		if strings.HasPrefix(trait, prefix) && !strings.HasPrefix(trait, SecurityTraits) {
@@ -39,7 +40,8 @@ type HostAdmission struct {
 	Host string `json:"host"`
 	// Since is when the host began to report; nil if it has not, or if that is not known.
 	Since *time.Time `json:"since"`
-	// Until is when the time ends in which all that it reports is admitted; nil if it has.
+	// Until is the end of the time in which everything that the host reports is admitted; nil if
+	// that time is over.
 	Until *time.Time `json:"until"`
 	// Classes are amounts, total times allocation_ratio, by resource class; the host may report
 	// Factor times as much. A factor of 0 is no bound.
@@ -51,9 +53,9 @@ type HostAdmission struct {
 
 // AdmissionChange is what an operator states of a host, the body of POST /hosts/{host}/admission.
 type AdmissionChange struct {
-	// Classes are amounts that replace those of these classes.
+	// Classes are the admitted amounts of some classes; those of other classes stay.
 	Classes map[string]int64 `json:"classes,omitempty"`
-	// Traits are admitted with all of their kind.
+	// Traits are traits whose kinds are admitted.
 	Traits []string `json:"traits,omitempty"`
 	// Window admits all that the host reports from now on, as when it came.
 	Window bool `json:"window,omitempty"`

@@ -35,15 +35,15 @@ type OneInventory struct {
 	Generation int64 `json:"resource_provider_generation"`
 }
 
-// InventoryCreate is the body of POST /resource_providers/{uuid}/inventories. A generation may
-// stand in it; Placement reads over it.
+// InventoryCreate is the body of POST /resource_providers/{uuid}/inventories. It may have a
+// generation, which Placement ignores.
 type InventoryCreate struct {
 	Inventory
 	ResourceClass string `json:"resource_class"`
 }
 
-// DefaultInventory is an inventory where all but the total is what Placement takes for a field that
-// a request leaves out.
+// DefaultInventory returns an inventory with a total. Its other fields have the values that
+// Placement uses for fields that a request leaves out.
 func DefaultInventory(total int64) Inventory {
 	return Inventory(providertree.Inventory{Total: total}.Normalize())
 }

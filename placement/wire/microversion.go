@@ -143,7 +143,7 @@ var versionTexts, versionHeaders = func() (texts, headers [256]string) {
 	return texts, headers
 }()
 
-// ErrMalformedVersion is wrapped by errors about a version that is no version at all (status 400).
+// ErrMalformedVersion is wrapped by errors about a version that cannot be parsed (status 400).
 var ErrMalformedVersion = errors.New("invalid version string")
 
 // ErrUnacceptableVersion is wrapped by errors about a version that the API does not have (status

@@ -28,9 +28,10 @@ func IsUUIDKey(s string) bool {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// CheckAnswer returns an error if an answer names a provider or a consumer by something that is no
-// UUID: clients put what they read into the paths of further requests; or if it lacks the list of
-// allocations or usages: {} would read as "there are none". It knows the answers of this package.
+// CheckAnswer returns an error if an answer has a provider, consumer or aggregate that is not a
+// UUID, because clients put these into the paths of further requests. It also does so if an answer
+// lacks the object of allocations or usages, which would be read as "there are none". It knows the
+// answers of this package.
 func CheckAnswer(answer any) error {
 	var all []string
 	switch a := answer.(type) {

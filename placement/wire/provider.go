@@ -95,7 +95,7 @@ type ProviderCreate struct {
 // ProviderUpdate is the body of PUT /resource_providers/{uuid}.
 type ProviderUpdate struct {
 	Name string `json:"name"`
-	// Parent (1.14) is left out, and the parent stays, unless it is Set.
+	// Parent (1.14) is encoded only if it is Set. Without it the parent stays.
 	Parent ParentChange `json:"parent_provider_uuid,omitzero"`
 }
 
@@ -116,8 +116,8 @@ func (c ParentChange) MarshalJSON() ([]byte, error) {
 	return json.Marshal(c.UUID)
 }
 
-// DecodeProviderCreate reads the body of POST /resource_providers. The UUID comes out in its usual
-// spelling; the parent's is left as it was written. The error is a *jsonkit.Error.
+// DecodeProviderCreate reads the body of POST /resource_providers. It returns the UUID in its
+// canonical spelling, and the parent's as it was written. The error is a *jsonkit.Error.
 func DecodeProviderCreate(body []byte, v Version) (ProviderCreate, error) {
 	var p ProviderCreate
 	name, change, err := decodeProvider(body, v, &p.UUID)

@@ -133,8 +133,8 @@ type Parameter struct {
 	Origin
 	// Text is for the reference.
 	Text string
-	// Required parameters are always there. Repeated ones can come several times from a feature on;
-	// without it the last counts, or several are refused.
+	// Required says that a request must have the parameter. Repeated is the feature from which on a
+	// request may have it several times; before that, the last one counts or several are refused.
 	Required bool
 	Repeated Feature
 	// Grouped parameters can have the suffix of a request group.

@@ -18,22 +18,22 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Request asks what does not fit together between the allocations in Placement and the guests that
-// the drivers list.
+// Request asks for a comparison of the allocations in Placement with the guests that the drivers
+// list.
 type Request struct {
 	// Node is the name of the node that is reported; "": all.
 	Node string `json:"node,omitempty"`
-	// Heal has orphaned allocations deleted for which there is proof; DryRun says only which those
-	// are.
+	// Heal deletes the orphaned allocations for which there is proof. DryRun only lists these.
 	Heal   bool `json:"heal,omitempty"`
 	DryRun bool `json:"dry_run,omitempty"`
-	// MinAge is how old an orphaned allocation must be, and how long its guest must have gone.
+	// MinAge is how long ago an orphaned allocation must have been written, and its guest have
+	// disappeared.
 	MinAge time.Duration `json:"min_age_ns"`
-	// Consumers are those that an operator says were guests.
+	// Consumers are consumers of which an operator says that they were guests of the host.
 	Consumers []string `json:"consumers,omitempty"`
 }
 
-// Check validates what flags say. It writes Consumers as Placement does.
+// Check validates the values of flags. It changes Consumers to canonical uuids.
 func (r *Request) Check() error {
 	if r.MinAge < 0 {
 		return fmt.Errorf("--min-age %s: must not be negative", r.MinAge)
@@ -52,8 +52,8 @@ func (r *Request) Check() error {
 type HealRequest struct {
 	Node   string `json:"node,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
-	// IncompleteProject and IncompleteUser are the owner of a guest whose owner the driver does not
-	// know.
+	// IncompleteProject and IncompleteUser become the owner of allocations of a guest whose owner
+	// the driver does not know.
 	IncompleteProject string `json:"incomplete_project,omitempty"`
 	IncompleteUser    string `json:"incomplete_user,omitempty"`
 }
@@ -84,10 +84,11 @@ type Auditor struct {
 	// Servers returns the servers of the host's cell, and why they are not known, or "". It is nil
 	// if the host has no cell.
 	Servers func() (servers map[string]Server, unknown string)
-	// Discrepancy is why nothing must be written, because it is not known whether this machine saw
-	// the guests; "": it is.
+	// Discrepancy is why nothing must be written: this may not be the machine on which the guests
+	// were seen. "": it is.
 	Discrepancy string
-	// NewNode is the uuid that a host without an identity was given for now; "": the host has one.
+	// NewNode is the temporary uuid of the node of a host without an identity; "" if the host has
+	// one.
 	NewNode string
 	Logger  zerolog.Logger
 }
@@ -95,7 +96,7 @@ type Auditor struct {
 // discovery is what the drivers of a host say of their guests at one time.
 type discovery struct {
 	nodes []discovered
-	// servers are those of the cell; unasked is why they are not known.
+	// servers are the servers that the cell has on the host; unasked is why they are not known.
 	servers map[string]Server
 	unasked string
 	// silent are the drivers and nodes that did not answer, with the reason.
@@ -175,7 +176,7 @@ type questions struct {
 	owner Owner
 }
 
-// compare reads what Placement has of the surveyed nodes and compares.
+// compare compares what the drivers reported with what Placement has of their nodes.
 //
 // Cost: see [reportclient.Client.Holdings], and one GET for each guest that holds nothing on its
 // node.
@@ -277,7 +278,7 @@ func (a Auditor) recordGuests(s discovery) {
 	}
 }
 
-// Audit compares, and deletes orphaned allocations if that is asked for.
+// Audit compares allocations with guests, and with Heal deletes orphaned allocations.
 func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 	s := a.discovery(ctx)
 	if err := s.check(r.Node); err != nil {
@@ -307,9 +308,9 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 	return report, nil
 }
 
-// Differing returns what guests of a node hold that is not what its driver lists of them, a line
-// each. Servers that move do not differ, so it is an error if something does and the cell has not
-// said which of its servers move.
+// Differing returns the allocations of a node's guests that differ from what its driver lists, a
+// line for each. Servers that move are left out. So it fails if something differs and the cell does
+// not answer which servers move.
 func (a Auditor) Differing(ctx context.Context, node plugins.Node, guests []plugins.Guest) ([]string, error) {
 	held, err := a.Placement.Holdings(ctx, node.UUID)
 	if err != nil {
@@ -333,7 +334,7 @@ func mentions(report Report, consumer string) bool {
 	})
 }
 
-// HealAllocations compares, and creates allocations for guests that have none.
+// HealAllocations compares allocations with guests, and creates allocations for guests without any.
 func (a Auditor) HealAllocations(ctx context.Context, r HealRequest) (Report, error) {
 	s := a.discovery(ctx)
 	if err := s.check(r.Node); err != nil {

@@ -28,8 +28,8 @@ type Input struct {
 	Siblings map[string]string
 	// Seen is what the agent remembers of guests on any node of this host.
 	Seen map[string]resourcetracker.Sighting
-	// Servers are those that the cell has on this host, and those that move from there or to there,
-	// by uuid; none without a cell.
+	// Servers are the servers that the cell has on this host, or that move from it or to it, by
+	// uuid; empty without a cell.
 	Servers map[string]Server
 	Now     time.Time
 }
@@ -37,8 +37,8 @@ type Input struct {
 // Server is what the cell of the host says of a server.
 type Server struct {
 	Name string
-	// Migration is the one in which it moves from this host or to it, "" for none: a consumer,
-	// which has allocations on the source as long as the server can go back.
+	// Migration is the uuid of the migration from this host or to it, "" for none. It is a
+	// consumer, with the allocations on the source as long as the server can go back.
 	Migration string
 	// Deleted says that it is being deleted.
 	Deleted bool
@@ -58,16 +58,18 @@ func moving(servers map[string]Server) map[string]bool {
 
 // Proof is what it takes to delete an orphaned allocation.
 type Proof struct {
-	// MinAge is how long ago the allocation must have been written, and the guest must have gone.
+	// MinAge is how long ago the allocation must have been written, and its guest have disappeared.
 	MinAge time.Duration
-	// Named are consumers of which an operator says that they were guests here and are no more.
+	// Named are consumers of which an operator says that they were guests here and are not any
+	// more.
 	Named map[string]bool
 }
 
 // Owner is the owner of a guest whose owner the hypervisor does not know; "" is no owner.
 type Owner struct{ ProjectID, UserID string }
 
-// Compare says what does not fit together. Of the findings, Kept says whether they can be fixed.
+// Compare returns the allocations of a node that differ from its guests. Kept of a finding says why
+// it cannot be fixed; "" if it can.
 //
 // Cost: O(allocations + guests).
 func Compare(in Input, proof Proof, owner Owner) Node {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package audit compares the allocations on a compute node with the guests that its driver lists.
-// [Compare] is pure: what Placement and the driver say comes in, a report goes out, and with it, of
-// each finding, whether it can be healed and why not. [Auditor] asks the drivers and Placement, and
-// heals.
+// [Compare] is pure: it takes the answers of Placement and the driver, and returns findings, each
+// with the reason if it must not be healed. [Auditor] asks the drivers and Placement, and heals.
 //
 //	what Placement says ([reportclient.Holdings]) ─┐              Node: orphaned allocations,
 //	what the driver says ([plugins.Guest])        ─┼─▶ Compare ─▶ guests, over-committed
@@ -30,10 +29,10 @@
 //     operator names it;
 //   - the consumer does not change meanwhile (its generation).
 //
-// Where the host has a cell, that says which servers live here and which move from here or to here.
-// A guest whose server is elsewhere is only kept for the way back, and the allocations of the
-// migration are its place: neither is a finding. What a server holds stays as long as the cell has
-// it, also if its guest is missing. Nothing is written while the cell does not answer.
+// If the host has a cell, the cell lists the servers that are on the host, or move from it or to
+// it. Neither a guest that is kept so that its server can go back, nor the allocations of its
+// migration are a finding. The allocations of a server stay as long as the cell has the server,
+// also if its guest is missing. Nothing is written while the cell does not answer.
 //
 // A provider of the tree that shares its inventory with other hosts (MISC_SHARES_VIA_AGGREGATE)
 // counts as shared storage does: its consumers may be guests of other hosts, and what is held of it

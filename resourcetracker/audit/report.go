@@ -18,8 +18,8 @@ import (
 // Report is what an audit found on the nodes of a host.
 type Report struct {
 	Nodes []Node `json:"nodes"`
-	// Refused says why nothing (more) was written that was to be: a driver that must be asked did
-	// not answer.
+	// Refused says why nothing, or nothing more, was healed: for example because a driver did not
+	// answer.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -34,9 +34,9 @@ type Node struct {
 	// Guests and Consumers are how many were compared.
 	Guests    int `json:"guests"`
 	Consumers int `json:"consumers"`
-	// Orphans hold something here and are no guests.
+	// Orphans are consumers that have allocations here and are not guests.
 	Orphans []Orphan `json:"orphaned_allocations"`
-	// Unaccounted are guests that hold nothing here, or something else than the driver says.
+	// Unaccounted are guests without allocations here, or with others than the driver lists.
 	Unaccounted   []Guest         `json:"unaccounted_guests"`
 	Overcommitted []Overcommitted `json:"overcommitted_inventories"`
 	// Error says why this node could not be compared; nothing else is there then.
@@ -52,7 +52,7 @@ type Share struct {
 	Amount   int64  `json:"amount"`
 }
 
-// Orphan is a consumer that holds something here and is no guest of this node.
+// Orphan is a consumer that has allocations on this node and is not a guest of it.
 type Orphan struct {
 	Consumer  string `json:"consumer_uuid"`
 	ProjectID string `json:"project_id"`
@@ -89,18 +89,19 @@ type Seen struct {
 	Gone  time.Time `json:"gone,omitzero"`
 }
 
-// Guest is a guest whose allocations are not what the driver says that it has.
+// Guest is a guest whose allocations differ from what the driver lists.
 type Guest struct {
 	UUID      string `json:"uuid"`
 	Name      string `json:"name,omitempty"`
 	ProjectID string `json:"project_id,omitempty"`
 	UserID    string `json:"user_id,omitempty"`
-	// Has is what the driver says, nil if it does not know. Here and Elsewhere are what it holds.
+	// Has is what the driver lists, nil if it does not know. Here and Elsewhere are the guest's
+	// allocations on this node and on all other providers.
 	Has       []Share `json:"has"`
 	Here      []Share `json:"here"`
 	Elsewhere []Share `json:"elsewhere"`
-	// Differences are amounts of which driver and Placement say different things; none for a guest
-	// that holds nothing here.
+	// Differences are the amounts that differ between driver and Placement; empty for a guest
+	// without allocations here.
 	Differences []Difference `json:"differences"`
 	// Kept says why no allocations are made for it; "" if nothing prevents it.
 	Kept    string  `json:"kept_because,omitempty"`
@@ -130,7 +131,7 @@ func (g Guest) DesiredAllocations() reportclient.Consumer {
 			Resources: g.listed.Resources}}
 }
 
-// Difference is an amount of which driver and Placement say different things.
+// Difference is an amount that differs between driver and Placement.
 type Difference struct {
 	Provider  string `json:"resource_provider_uuid"`
 	Name      string `json:"resource_provider,omitempty"`
@@ -151,8 +152,7 @@ type Overcommitted struct {
 	Used            int64   `json:"used"`
 }
 
-// Differing are the amounts of which driver and Placement say different things, a line for each
-// guest.
+// Differing returns the amounts that differ between driver and Placement, a line for each guest.
 func (n Node) Differing() []string {
 	var out []string
 	for _, g := range n.Unaccounted {
@@ -183,8 +183,7 @@ const (
 // Fixed reports whether nothing is left to do about it.
 func (o Outcome) Fixed() bool { return o == Deleted || o == Created }
 
-// Clean says that nothing was found that still is to be looked at, on any node, and that every node
-// could be compared.
+// Clean reports whether every node could be compared, and all findings are fixed.
 func (r Report) Clean() bool {
 	for _, n := range r.Nodes {
 		if !n.clean() {
@@ -194,8 +193,8 @@ func (r Report) Clean() bool {
 	return true
 }
 
-// Accounted says that every guest holds something, and that every node could be compared. Over a
-// dry run that would make something, too.
+// Accounted reports whether every node could be compared, and every guest has allocations. In a dry
+// run, allocations that would be created count.
 func (r Report) Accounted() bool {
 	for _, n := range r.Nodes {
 		for _, g := range n.Unaccounted {

@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// CheckNewNode returns an error unless the agent may make a node in a Placement that does not know
-// it. It does not check nodes that Placement has. known is what Placement says, guests the driver's
-// [plugins.GuestLister]; nil: the driver has none.
+// CheckNewNode returns an error unless the agent may create a node in a Placement that does not
+// have it. It does not check nodes that Placement has. known is the tree in Placement; guests lists
+// the driver's guests, nil if the driver cannot.
 //
 // Errors: an [*Error] if Placement did know the node once, or if the driver finds guests of a cloud
 // on it: the URL leads to a wrong Placement, or that one has lost its database. Others if the

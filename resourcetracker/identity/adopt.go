@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// SetIdentity sets the host's identity in the state file to what the operator says: after
-// compute_id was exchanged, or the host was renamed. What was reported under the former uuid is
-// forgotten: it is not this host's.
+// SetIdentity sets the host's identity in the state file to one that the operator states, after
+// compute_id was exchanged or the host was renamed. It forgets the node with the former uuid, which
+// is not this host's.
 func (s *State) SetIdentity(self Self) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,8 +26,8 @@ func (s *State) SetIdentity(self Self) error {
 	})
 }
 
-// AllowAsNew lets the agent make nodes, by name, in a Placement that does not know them, until it
-// does.
+// AllowAsNew lets the agent create nodes, by name, in a Placement that does not have them. It is in
+// effect until Placement has them.
 func (s *State) AllowAsNew(names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,8 +45,8 @@ func (s *State) AllowAsNew(names ...string) error {
 	return s.change(func(r *Record) { r.AsNew = all })
 }
 
-// BeginRename notes, before the first provider is renamed, the old and the new name of a node. It
-// is still noted after a crash, so that the renaming can go on.
+// BeginRename records the old and the new name of a node, before its first provider is renamed, so
+// that the renaming can continue after a crash.
 func (s *State) BeginRename(root, from, to string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *State) BeginRename(root, from, to string) error {
 	})
 }
 
-// EndRename notes that all providers are renamed, and that the host is what it is found to be.
+// EndRename records that all providers are renamed, and the host's identity afterwards.
 func (s *State) EndRename(self Self) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

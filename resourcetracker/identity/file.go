@@ -35,7 +35,7 @@ type Record struct {
 	Machine string `json:"machine_id,omitempty"`
 	// Created is when the file was first written.
 	Created time.Time `json:"created"`
-	// Nodes are those that Placement is known to have had, by the uuid of their root provider.
+	// Nodes are the nodes that Placement is known to have had, by the uuid of their root provider.
 	Nodes map[string]Node `json:"nodes,omitempty"`
 	// Given are nodes that an operator gave to a driver, by the uuid of their root provider, until
 	// that driver has reported them.

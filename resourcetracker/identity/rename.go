@@ -11,19 +11,19 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 )
 
-// UnknownServers is what an operator gives as the number of servers on a host whose cell does not
-// answer.
+// UnknownServers is given by an operator in place of the number of servers on a host if the cell
+// does not answer.
 const UnknownServers = "unknown"
 
-// Rename is one provider that gets another name.
+// Rename is a provider and its new name.
 type Rename struct {
 	Provider providertree.Provider
 	Name     string
 }
 
-// PlanRenames lists the providers of a tree that get another name with its root: that, and those
-// below it that are named after it. What has its new name already, after a crash, is left out.
-// Errors: an [*Error] for a name that is taken or not valid.
+// PlanRenames returns the renames that follow from a new name of the root of a tree: those of the
+// root and of all providers below it that are named after it. A provider that has its new name
+// already, after a crash, is left out. Errors: an [*Error] for a name that is taken or not valid.
 func PlanRenames(
 	ctx context.Context, placement *reportclient.Client, tree *providertree.Tree, root, from, to string,
 ) (renames []Rename, err error) {

@@ -30,7 +30,7 @@ type State struct {
 	record *Record // nil: there is no file yet
 }
 
-// Open reads the state file below a state directory. That there is none is no error; one that
+// Open reads the state file below a state directory. A missing file is not an error. A file that
 // cannot be read is an [*Error], and is never replaced.
 func Open(dir string) (*State, error) {
 	path := filepath.Join(dir, FileName)
@@ -75,8 +75,8 @@ func (s *State) change(edit func(*Record)) error {
 	return nil
 }
 
-// CheckFirstStart is asked when there is no compute_id: only the first start may make one.
-// recordsDir is the directory of the nodes' records below the state directory.
+// CheckFirstStart is called when there is no compute_id, because only the first start may create
+// one. recordsDir is the directory of the nodes' records below the state directory.
 //
 // Errors: an [*Error] if the state directory shows that this is not the first start.
 func (s *State) CheckFirstStart(recordsDir string) error {
@@ -111,15 +111,15 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 	return nil
 }
 
-// Self is what an agent finds itself to be when it starts.
+// Self is the identity that an agent has when it starts.
 type Self struct {
 	// UUID is from compute_id, Host is agent.host, Machine the hash of the machine's id or "".
 	UUID, Host, Machine string
 }
 
-// Update compares what the agent finds itself to be with what the state file says, and brings the
-// file up to date where the difference is harmless; note says, for the log, what that was. Without
-// a file, one is made.
+// Update compares the agent's identity at start-up with the one in the state file. If the
+// difference is harmless, it updates the file, and note describes the difference for the log. If
+// there is no file, it creates one.
 //
 // Errors: an [*Error] if the agent must not go on. Nothing is written then.
 //
@@ -141,8 +141,8 @@ func (s *State) Update(self Self) (note string, err error) {
 	return note, s.change(func(r *Record) { r.Host, r.Machine = self.Host, machine })
 }
 
-// Check is [State.Update] for a command that does part of the agent's work where none runs: nothing
-// is written. A state directory without a file is as good as a first start.
+// Check is [State.Update] without writing, for a command that does part of the agent's work while
+// no agent runs. It accepts a state directory without a file, as a first start.
 func (s *State) Check(self Self) (note string, err error) {
 	r, ok := s.Record()
 	if !ok {
@@ -230,9 +230,9 @@ func (r Record) reportedAs() string {
 	return strings.Join(names, ", ")
 }
 
-// Reported notes that Placement has a node.
+// Reported records that Placement has a node, and which driver reports it.
 //
-// Cost: a look into a map, and for a node that is new or has another name a file.
+// Cost: a look-up in a map; for a node that is new or has another name, a file is written.
 func (s *State) Reported(node plugins.Node, driver string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,15 +291,15 @@ func (s *State) Assign(root, driver string) error {
 	})
 }
 
-// Owner is the driver that a node belongs to: that to which an operator gave it, or that which
-// reported it last; "" if none is recorded.
+// Owner returns the driver that a node belongs to: the one to which an operator assigned it, or
+// else the one that reported it last; "" if none is recorded.
 func (r Record) Owner(root string) string {
 	return cmp.Or(r.Given[root], r.Nodes[root].Driver)
 }
 
-// Error is a refusal: the agent might report as another host, or to another Placement. Nothing was
-// written. It is a [reportclient.ErrIdentity], as is what Placement itself holds against an
-// identity.
+// Error is a refusal, because the agent might report as another host or to another Placement.
+// Nothing was written. It wraps [reportclient.ErrIdentity], as the errors do if Placement has the
+// name or uuid for another node.
 type Error struct {
 	// Problem says what was found where, Hint names the ways out.
 	Problem, Hint string

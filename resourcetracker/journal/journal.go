@@ -26,17 +26,18 @@ const version = 2
 
 // Entry is one reshape.
 type Entry struct {
-	// Version is of this form, in which `reshape show` prints an entry: 1.
+	// Version is the version of the JSON in which `reshape show` prints an entry: 1.
 	Version int `json:"version"`
 	// ID counts the reshapes of this host.
 	ID int64 `json:"id"`
 	// Root is the uuid of the compute node, Node its name where it was known.
 	Root string `json:"root"`
 	Node string `json:"node,omitempty"`
-	// Begun is just before the request was made, Ended when its outcome was known; zero: it is not.
+	// Begun is the time just before the request; Ended is when its outcome was known, zero if it is
+	// not.
 	Begun time.Time `json:"begun"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Outcome is "" as long as it is not known. "unknown" means that Placement no longer shows it.
+	// Outcome is "" until it is known. "unknown" means that it cannot be found out any more.
 	Outcome reportclient.ReshapeOutcome `json:"outcome,omitempty"`
 	// Compared says that the outcome was not answered but found by comparing, after a crash or a
 	// lost reply.
@@ -52,8 +53,9 @@ type Entry struct {
 	// Reshape is the request, with what was there before.
 	Reshape *reportclient.Reshape `json:"reshape"`
 
-	// File is where the entry is. Err is [ErrUnreadable] with the reason if only what the file's
-	// name says is known; Damage is the same as text, for JSON.
+	// File is the path of the entry. If its content cannot be read, Err wraps [ErrUnreadable],
+	// Damage is the same as text, for JSON, and only the ID, the Root and whether it is open are
+	// known.
 	File   string `json:"-"`
 	Err    error  `json:"-"`
 	Damage string `json:"damage,omitempty"`
@@ -95,7 +97,7 @@ type Journal struct {
 
 var _ reportclient.ReshapeLog = (*Journal)(nil)
 
-// Label is what the next entry of a node is to say beside the reshape itself.
+// Label has the fields of a node's next entry that do not follow from the reshape itself.
 type Label struct {
 	// Node is the name of the compute node.
 	Node string
@@ -117,9 +119,8 @@ func New(stateDir string) *Journal {
 // Dir is where the entries are.
 func (j *Journal) Dir() string { return j.dir }
 
-// Load reads the journal and clears what a crash left unfinished of its files. It returns the
-// finished entries that cannot be read, which is worth a line in the log and nothing more; of
-// unresolved ones, see [Journal.Unresolved].
+// Load reads the journal, and removes files that a crash left incomplete. It returns the finished
+// entries that cannot be read, for the log. [Journal.Unresolved] returns the unfinished ones.
 func (j *Journal) Load() (damaged []Entry, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -168,10 +169,10 @@ func (j *Journal) sweep(whole map[string]bool) {
 	}
 }
 
-// Unresolved returns the reshapes of a node whose outcome is not known, oldest first. It reads the
-// disk only once.
+// Unresolved returns the reshapes of a node whose outcome is not known, oldest first. Only the
+// first call reads the disk.
 //
-// An entry with an Err cannot be compared: its request is unknown.
+// An entry with an Err cannot be compared with Placement, because its request is unknown.
 func (j *Journal) Unresolved(root string) ([]Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -204,15 +205,15 @@ func (j *Journal) History(root string) ([]Entry, error) {
 	return out, nil
 }
 
-// SetLabel says what the next entries of a node are to carry.
+// SetLabel sets the label of a node's next entries.
 func (j *Journal) SetLabel(root string, label Label) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.labels[root] = label
 }
 
-// Begin writes a reshape to disk. An error means that it is not safe there, and must not be posted;
-// it is also an error that the node has a reshape whose outcome is not known yet.
+// Begin writes a reshape to disk. After an error it may not be there, and must not be posted. It
+// fails, too, if the node has a reshape whose outcome is not known yet.
 func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -268,8 +269,8 @@ func (j *Journal) withdraw(e file) error {
 	return nil
 }
 
-// End keeps what became of the reshape that was begun last. "unknown" leaves it unresolved: a later
-// comparison may find out.
+// End records the outcome of the reshape that was begun last. "unknown" leaves it unresolved, so
+// that a later comparison can find out.
 func (j *Journal) End(root string, outcome reportclient.ReshapeOutcome) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -19,9 +19,9 @@ import (
 // ErrGiveBack says that a node cannot be given back as it is.
 var ErrGiveBack = errors.New("the node cannot be given back")
 
-// Adopted is the tree of an adopted node as it was before this agent wrote to it for the first
-// time, with what the agent changed of it since. [GiveBack] restores that and nothing else: what
-// other programs change meanwhile is theirs.
+// Adopted is the tree of an adopted node as it was before this agent first wrote to it, and a list
+// of what the agent has changed of it since. [GiveBack] restores what is on that list and nothing
+// else, so that changes of other programs stay.
 type Adopted struct {
 	// Root is the uuid of the node.
 	Root string
@@ -50,8 +50,8 @@ func NewAdopted(known *providertree.Tree, root string) *Adopted {
 	return out
 }
 
-// WithChanges returns the snapshot with what changes from known to desired, if it is of the
-// snapshot; a itself if nothing is new.
+// WithChanges returns the snapshot with those of its items added to Changed that differ between
+// known and desired; a itself if there are none.
 //
 // Cost: O(size of the trees).
 func (a *Adopted) WithChanges(known, desired *providertree.Tree) *Adopted {
@@ -97,8 +97,8 @@ func (a *Adopted) WithChanges(known, desired *providertree.Tree) *Adopted {
 	return &out
 }
 
-// Rename has the snapshot follow a host that was renamed: the names of the root and of the
-// providers that are named after it.
+// Rename changes the names in the snapshot after the host was renamed: those of the root, and of
+// the providers that are named after it.
 func (a *Adopted) Rename(from, to string) {
 	for i, p := range a.Providers {
 		if rest, below := strings.CutPrefix(p.Name, from+"_"); below {
@@ -118,13 +118,13 @@ func (a *Adopted) provider(uuid string) (providertree.Provider, bool) {
 	return a.Providers[i], true
 }
 
-// GiveBack returns the tree that Placement had before the agent adopted the node: what is the
-// agent's by the record and was not there goes, and what the agent changed or removed comes back.
-// All else stays as it is.
+// GiveBack returns the tree that Placement had before the agent adopted the node. It removes what
+// is the agent's by the record and was not there before, and restores what the agent changed or
+// removed. Everything else stays as it is.
 //
-// Without a snapshot (nil, of a node that an earlier version adopted), what is certainly the
-// agent's goes: the providers that it made, and traits that no other program writes. Unknown lists,
-// for messages, what may have been there before and stays.
+// The snapshot is nil for a node that an earlier version adopted. Then it removes what is certainly
+// the agent's: the providers that it created, and traits that no other program writes. Unknown
+// lists, for messages, what stays because it may have been there before.
 //
 // Errors: [ErrGiveBack] if the result is not a valid tree. Cost: O(size of the tree, the record and
 // the snapshot).

@@ -11,9 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Shrinking returns the uuids of the providers that have less in desired than in known: some
-// resource class is gone, or its total is smaller, or the whole provider is gone. Their usages are
-// what [Drain] needs; when nothing shrinks, the result is empty. They come in the order of known.
+// Shrinking returns the uuids of the providers that have less in desired than in known: a resource
+// class is missing or has a smaller total, or the whole provider is missing. [Drain] needs their
+// usages. The order is that of known.
 //
 // Cost: O(size of the trees).
 func Shrinking(known, desired *providertree.Tree) []string {
@@ -32,7 +32,8 @@ func Shrinking(known, desired *providertree.Tree) []string {
 	return out
 }
 
-// Draining is one thing that is to go, and stays until nothing is allocated of it any more.
+// Draining is an inventory or provider that is to be removed, or to shrink, and stays until it is
+// free.
 type Draining struct {
 	// Provider is the uuid, Name the name of the resource provider.
 	Provider, Name string
@@ -40,10 +41,11 @@ type Draining struct {
 	Class string
 	// Used is what is allocated, Total what is written to Placement instead.
 	Used, Total int64
-	// Gone says that the whole class or provider is to go; else only its total shrinks.
+	// Gone says that the whole class or provider is to be removed. Otherwise only its total
+	// shrinks.
 	Gone bool
-	// Waits names what cannot be made, or renamed, before the provider's name is free; "" if
-	// nothing.
+	// Waits is the provider that cannot be created or renamed before this provider's name is free;
+	// "" if there is none.
 	Waits string
 }
 
@@ -67,21 +69,22 @@ func (d Draining) String() string {
 	return out
 }
 
-// Drain returns desired with all that cannot go yet since it is allocated, and what that is, by
-// provider and class.
+// Drain returns the desired tree with everything put back that known has and that cannot be removed
+// yet, because it is allocated. It also returns a list of what it put back.
 //
-//   - A resource class that goes, on a provider that stays or not, stays: nothing more can be
-//     allocated of it (reserved = total), and the total is what is used.
-//   - A provider that goes stays with these classes, its traits and aggregates, and all its
-//     ancestors; of the ancestors that go too, nothing but name, traits and aggregates. A new
-//     provider of the same name waits, with what is below it.
-//   - A total that shrinks below what the usage needs, by ratio and reserved, is raised as far as
-//     it needs, never above what it was.
+//   - A removed resource class with allocations stays, on a provider that is removed or not. Its
+//     total becomes the allocated amount, and all of it is reserved, so that nothing more can be
+//     allocated.
+//   - A removed provider with such classes stays with these, its traits and aggregates, and so do
+//     all its ancestors. An ancestor that is removed too has only its name, traits and aggregates.
+//     A new provider of the same name is left out for now, with everything below it.
+//   - A total that shrinks below what the allocated amount needs, by ratio and reserved, is raised
+//     to that, but not above its former value.
 //
-// Usages is by provider and class, of the providers that [Shrinking] names; of what it does not
-// have, nothing is allocated. May says which classes are looked at (nil: all). Neither tree is
-// changed; when nothing is held back, desired itself is returned. The record of the result is
-// [Record.Exact] and then [Record.Hold].
+// usages has the allocated amounts by provider and class, of the providers that [Shrinking]
+// returns; a missing amount is 0. may selects the classes that are put back (nil: all). Neither
+// tree is changed. If nothing is put back, desired itself is returned. The record of the result is
+// that of [Record.Exact] and then [Record.Hold].
 //
 // Cost: O(size of the trees), no I/O; see BenchmarkDrain.
 func Drain(
@@ -254,12 +257,12 @@ func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 	return before != nil && !before.Equal(now) && drainedInventory(*before, now.Total).Equal(now)
 }
 
-// Hold returns the record of a tree in which [Drain] has held something back, with what that was
-// before it was closed: when it is wanted again, it is for the driver as if it had never been away
-// ([Strip]). What is closed is the driver's from then on, also if another client made it, as all
-// that is changed for it; but the operator's and the agent's stay theirs, and say again what they
-// are when they come again. Base is what the driver was given, desired the tree of the record. What
-// is left open there has nothing to be remembered.
+// Hold returns the record of a tree in which [Drain] has closed inventories, with these as they
+// were before. [Strip] shows them to the driver like that, so that a device which comes back looks
+// to the driver as if it had never been missing. A closed inventory becomes the driver's, also if
+// another client created it, because it was changed for the driver. An inventory of the operator's
+// or the agent's stays theirs. base is the tree that the driver was given, desired the tree of the
+// record. Inventories that are not closed there are not recorded.
 //
 // Cost: O(draining), and a copy of the record if there is something to note.
 func (r *Record) Hold(base, desired *providertree.Tree, draining []Draining) *Record {

@@ -9,9 +9,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Drift returns what Placement says otherwise than what was last applied, because another client
-// changed it: one sentence each, sorted, for messages; one alone if the whole tree is gone. What
-// others added is no drift. A record that is pending has no known drift.
+// Drift returns the items that another client has changed since they were last applied: a sentence
+// for each, sorted, for messages, or a single one if the whole tree was deleted. Items that others
+// added are not drift. A pending record has no known drift.
 //
 // Cost: O(items of the record); when nothing drifted, nothing is formatted.
 func (r *Record) Drift(known *providertree.Tree) []string {

@@ -8,24 +8,23 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Input is what [Merge] looks at. It changes none of it.
+// Input has the arguments of [Merge], which does not change them.
 type Input struct {
 	// Root is the uuid of the compute node, Node its name, Driver the driver's.
 	Root, Node, Driver string
-	// Known is what Placement says, Base what the driver was given of it (see [Strip]; nil: that is
-	// computed), Answer what it made of that.
+	// Known is the tree in Placement. Base is the tree that the driver was given; nil stands for
+	// [Strip] of Known. Answer is the tree that the driver returned.
 	Known, Base, Answer *providertree.Tree
-	// Record is the last one; nil: there is none, and nothing in Known is ours.
+	// Record is the last record; nil if there is none, and nothing in Known is ours.
 	Record *Record
 	// Layers are laid over the driver's answer, the first one first.
 	Layers []Layer
-	// Renames are the resource classes that the driver calls by another name from now on, by the
-	// former ones.
+	// Renames has the new names of resource classes that the driver renames, by the former ones.
 	Renames map[string]string
 	// Reshape says that the driver was given the allocations and that its answer has passed the
 	// guard.
 	Reshape bool
-	// Created says that the root is made by this agent now.
+	// Created says that this agent is about to create the root.
 	Created bool
 }
 
@@ -41,21 +40,21 @@ type LayerProvider struct {
 	Traits      []string
 }
 
-// Result is what Placement is to say.
+// Result is the tree that Placement should have, with its record.
 type Result struct {
 	Tree *providertree.Tree
 	// Record is the record of Tree, exactly.
 	Record *Record
-	// Former is the last record, and in it the traits that move from one provider to another as the
-	// driver's, whosever they were. It is what Record is united with before anything is written:
-	// traits are written one provider after another, and a pass that comes after a crash between
-	// two of them finds the trait in both places, where nothing tells any more that it moved. It is
-	// [Input].Record itself if no trait moves.
+	// Former is the last record, in which traits that move to another provider are the driver's,
+	// also if another client set them. The union of it and Record is saved before anything is
+	// written. Traits are written provider by provider: after a crash in between, a trait is in
+	// both places, and only this record shows that it moves. If no trait moves, it is
+	// [Input].Record.
 	Former *Record
-	// Kept is what the driver took away or changed although it is another client's, so that it was
-	// put back.
+	// Kept are the items of other clients that the driver removed or changed, and that were put
+	// back.
 	Kept []Kept
-	// Conflicts are entries that were left out because what they speak of is another's.
+	// Conflicts are items that were left out because they belong to another owner.
 	Conflicts []Conflict
 }
 
@@ -70,7 +69,7 @@ const (
 	KindAggregate Kind = "aggregate"
 )
 
-// Kept is one thing of another client's that a driver took away or changed.
+// Kept is an item of another client that a driver removed or changed.
 type Kept struct {
 	// Provider is the uuid, Name the name of the resource provider.
 	Provider, Name string

@@ -11,13 +11,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// ErrMerge says that an answer cannot be merged: it is not one about this node, or asks for what
-// cannot be.
+// ErrMerge says that a driver's answer cannot be merged: it is not about this node, or cannot be
+// combined with what must stay.
 var ErrMerge = errors.New("the driver's provider tree cannot be merged with the tree in Placement")
 
-// Merge computes what Placement is to say of a node, by the rules of the package. It is pure and
-// deterministic, and at rest: merging its own result with the record of it, when the driver and the
-// layers say the same, changes nothing.
+// Merge computes the tree that Placement should have for a node, by the rules of the package. It is
+// pure, deterministic and idempotent: merging its own result and record with the same answer and
+// layers changes nothing.
 //
 // Errors: [ErrMerge], and those of [providertree.Tree] for values in a layer that Placement would
 // refuse.

@@ -10,8 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Owner is on whose behalf the agent made Placement say something. "" is another client: another
-// service, an administrator.
+// Owner says for whom the agent wrote an item to Placement. "" stands for other clients: a service
+// or an administrator who wrote it.
 type Owner string
 
 // The owners that there are.
@@ -22,8 +22,8 @@ const (
 	Operator Owner = "operator"
 	// Agent is the agent itself (COMPUTE_NODE, COMPUTE_STATUS_DISABLED, ...).
 	Agent Owner = "agent"
-	// Former is a driver that had the node before the present one, and reported what the present
-	// one does not. It is removed as soon as nothing is allocated of it.
+	// Former is a driver that had the node before the present one. Its items, which the present
+	// driver does not report, are removed as soon as nothing is allocated of them.
 	Former Owner = "former-driver"
 )
 
@@ -34,18 +34,18 @@ func (o Owner) layered() bool { return o == Operator || o == Agent || o == Forme
 // Record is what this agent has written to Placement for one compute node. Everything else is
 // another client's.
 type Record struct {
-	// Root is the uuid of the compute node, Node its name, Driver the name of the driver that it
-	// was last computed for.
+	// Root is the uuid of the compute node and Node its name. Driver is the driver for which the
+	// record was last computed.
 	Root, Node, Driver string
 	// Created says that the root was made by this agent, not found.
 	Created bool
-	// Pending says that Placement may say part of this only: it was being written when the record
-	// was saved, see [Record.Union].
+	// Pending says that Placement may have only a part of this, because the record was saved before
+	// it was written, see [Record.Union].
 	Pending bool
 	// Layout is the layout version of the tree; 0: not known.
 	Layout int
-	// Providers is by uuid. Of a provider of another client's it holds the single items on it that
-	// are ours.
+	// Providers are the providers with anything that is ours, by uuid. For a provider of another
+	// client it has only our items on it.
 	Providers map[string]Provider
 }
 
@@ -65,8 +65,8 @@ type Provider struct {
 type Stock struct {
 	Owner     Owner
 	Inventory providertree.Inventory
-	// Held is what it was before it went while it was allocated, and was closed until it is free;
-	// nil of all others. It must not be modified.
+	// Held is the inventory before [Drain] closed it; nil if it is not closed. It must not be
+	// modified.
 	Held *providertree.Inventory
 }
 
@@ -110,13 +110,15 @@ func (s Stock) equal(o Stock) bool {
 		(s.Held == nil || s.Held.Equal(*o.Held))
 }
 
-// Union returns a record of everything that is ours by either; where both speak of one thing, the
-// newer one counts. It is what must be on disk while the agent writes: whatever a crash leaves of
-// the old and the new, it is known to be ours. A record of less must not be saved before every
-// write has succeeded: what is deleted too late would be taken for another client's.
+// Union returns a record of everything that is ours by either record. For an item in both, it has
+// the value of the newer one. The union must be on disk while the agent writes, so that everything
+// that a crash leaves in Placement, old or new, is known to be ours. The newer record alone may be
+// saved only after every write has succeeded: an item that was not deleted would otherwise be taken
+// for another client's.
 //
-// Of two layout versions the lower counts, since the steps of a driver change nothing on a tree
-// that they have changed already. What was held back and is so no more could still be closed.
+// It has the lower of two layout versions, because a driver's steps change nothing on a tree that
+// they have changed already. An inventory that is closed by the old record stays recorded as
+// closed, because it may still be closed in Placement.
 func (r *Record) Union(newer *Record) *Record {
 	if r == nil || newer == nil {
 		if r == nil {
@@ -168,9 +170,9 @@ func (r *Record) provider(uuid string) Provider {
 	return r.Providers[uuid]
 }
 
-// Exact returns the record of a tree that differs from the one that r was made for because
-// something of it must wait: what [Drain] holds back is still ours by the former record, and is to
-// go one day; what it left out is not there yet.
+// Exact returns the record of a tree that was derived from the one that r is for. Items that were
+// put back, as by [Drain], are ours as by the former record. Items that were left out are not in
+// it.
 //
 // Cost: O(size of the tree).
 func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
@@ -246,9 +248,9 @@ func put[V any](m *map[string]V, key string, v V) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Claim returns a record in which traits that a provider of known has are an owner's, also if
-// another client set them: so the owner can take them away, by not having them in its layer. It is
-// for what an operator asks for expressly, such as disabling a node whose driver is down.
+// Claim returns a record in which some traits of a provider in known belong to owner, also if
+// another client set them. So they are removed when the owner's layer does not have them. It is for
+// an explicit request of an operator, such as to disable a node whose driver is down.
 func (r *Record) Claim(known *providertree.Tree, owner Owner, provider string, traits ...string) *Record {
 	out := r.Clone()
 	if out != nil {

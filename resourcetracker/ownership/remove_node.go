@@ -30,8 +30,8 @@ type RemovalObserver interface {
 
 // Removal is what removing a node would delete, and what prevents it.
 type Removal struct {
-	// Providers are those to delete, from the leaves to the root. It is empty if Placement no
-	// longer has the node and only its record is left.
+	// Providers are the resource providers to delete, children before parents. It is empty if
+	// Placement no longer has the node and only the record of it is left.
 	Providers []providertree.Provider
 	// Blockers are all reasons why the node must not be removed.
 	Blockers []Blocker

@@ -30,8 +30,8 @@ const maxFile = 256 << 20
 const maxShown = 80
 
 var (
-	// ErrDamaged says that the file of a record is there and cannot be made sense of. It is never
-	// replaced: what is ours of the node, only it knows.
+	// ErrDamaged says that the file of a record exists but cannot be decoded. It is never replaced,
+	// because nothing else has what is ours of the node.
 	ErrDamaged = errors.New("the record of what the agent owns is damaged")
 	// ErrNewer says that the file of a record was written by a newer version of the agent.
 	ErrNewer = errors.New("a newer version of the agent wrote the record of what the agent owns")
@@ -167,8 +167,8 @@ func (s *Store) replace(path string, content []byte) error {
 	return files.ReplaceOn(s.disk, path, content)
 }
 
-// List returns all records by the uuids of their nodes, and beside them, joined, why some cannot be
-// read.
+// List returns all records that can be read, ordered by the uuids of their nodes, and the joined
+// errors of the others.
 func (s *Store) List() ([]*Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +196,8 @@ func (s *Store) List() ([]*Record, error) {
 	return out, errors.Join(errs...)
 }
 
-// Remove forgets a node, and what it was before it was adopted: after its providers are gone, or
-// were given back. That there is no record is no error.
+// Remove removes the record of a node and its snapshot, after its providers were deleted or given
+// back. It succeeds if there is no record.
 func (s *Store) Remove(root string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,15 +9,16 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Strip returns the tree that a driver is given: what Placement says, without what the agent laid
-// over the driver's own answer for the operator and for itself. So a driver that hands on what it
-// was given does not make that its own, and what left provider.yaml is gone without an explicit
-// removal. What a former driver made and the present one does not report is not shown either, so
-// that it goes. What was closed because it went while it was allocated is as it was before
-// ([Record.Hold]): a device that comes back is not taken for one that an operator has reserved.
+// Strip returns the tree that a driver is given: the tree in Placement without the items that the
+// agent added to the driver's answer for the operator and for itself. So these do not become the
+// driver's when it returns them, and an item that was removed from provider.yaml disappears.
 //
-// Known is not changed; the providers that have nothing of the kind are shared with it. A nil
-// record strips nothing. Cost: O(providers) in pointers and O(layered items).
+// It also removes items of a former driver that the present one does not report. It shows closed
+// inventories as they were before ([Record.Hold]), so that a device which comes back does not look
+// as if an operator had reserved it.
+//
+// known is not changed; unchanged providers are shared with it. A nil record strips nothing. Cost:
+// O(providers) in pointers and O(stripped items).
 func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
 	out := known.Clone()
 	if r == nil {

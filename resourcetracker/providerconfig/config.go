@@ -99,9 +99,9 @@ func (c *Config) Same(other *Config) bool {
 	return c.digest == other.digest
 }
 
-// Location is FILE:LINE of an item (a resource class or a trait) that the configuration adds to the
-// provider of that uuid and name, "" if it adds no such item. A root may have it by way of
-// $COMPUTE_NODE. With no item it is the place of the entry.
+// Location returns FILE:LINE of an item (a resource class or a trait) that the configuration adds
+// to the provider with a uuid and name, also by way of $COMPUTE_NODE; "" if it adds no such item.
+// For the item "" it returns that of the entry.
 func (c *Config) Location(uuid, name, item string) string {
 	if c == nil {
 		return ""

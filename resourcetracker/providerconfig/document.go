@@ -132,7 +132,7 @@ func (p *parser) syntax(err error) *Problem {
 	return bad
 }
 
-// tags are those of YAML's own types; Nova's reader refuses all others.
+// tags are the tags of YAML's own types. Nova's reader refuses all others.
 var tags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!seq", "!!map", "!!merge", "!!timestamp",
 	"!!binary", "!!set", "!!omap", "!!pairs"}
 

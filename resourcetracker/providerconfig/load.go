@@ -27,11 +27,11 @@ var (
 	errTooBig     = fmt.Errorf("the file is larger than %d bytes", maxFileSize)
 )
 
-// Load reads the files *.yaml of a directory, sorted by name. A directory that is not there is an
-// empty configuration. The error is a [Problems] with everything that is wrong with any of the
-// files; beside it there is no Config.
+// Load reads the files *.yaml of a directory, sorted by name. A missing directory is an empty
+// configuration. The error is a [Problems] with everything that is wrong in any of the files; then
+// there is no Config.
 //
-// Warnings are what an operator should look at; they come beside an error, too.
+// Warnings are for the operator. They are returned with an error, too.
 func Load(dir string) (*Config, []Warning, error) {
 	names, warnings, err := list(dir)
 	if err != nil {

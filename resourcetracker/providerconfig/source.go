@@ -94,9 +94,9 @@ func (s *Source) Changed() bool {
 	return s.changed()
 }
 
-// Poll is [Source.Reload] if [Source.Changed], in one step, so that of several callers one reads.
-// reloaded is false when there was nothing to do and when the new content is what is in force
-// already. Files that are invalid are reported once: after that, not before they change again.
+// Poll calls [Source.Reload] if [Source.Changed], in one step, so that only one of several callers
+// reads the files. reloaded is true if another configuration is in force now. The error about
+// invalid files is returned once, and again only after they have changed.
 func (s *Source) Poll() (reloaded bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

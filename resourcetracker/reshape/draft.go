@@ -14,24 +14,24 @@ import (
 // Draft is what a pass over one node works out of trees and allocations before anything is written.
 type Draft struct {
 	Node plugins.Node
-	// Known is what Placement says, Base what the driver is given of it, Answer what the driver
-	// makes of that, and Desired the desired state: the answer with all other clients' items and
-	// the agent's own.
+	// Known is the tree in Placement, Base the tree that the driver is given, and Answer the one
+	// that it returns. Desired is the answer with the items of other clients and of the agent.
 	Known, Base, Answer, Desired *providertree.Tree
 	// Before and After are the allocations around a reshape; nil in any other pass.
 	Before, After providertree.Allocations
 	Renames       plugins.ClassRenames
-	// Given and Held are what the driver was given last, after steps from layout to layout that
-	// were each checked; nil without: Base and Before.
+	// Given and Held are the tree and the allocations that the driver was given last, after layout
+	// migrations that were checked one by one. Without migrations they are nil, and stand for Base
+	// and Before.
 	Given *providertree.Tree
 	Held  providertree.Allocations
-	// Guests are those that the driver lists on the desired tree of a reshape; nil if it lists
-	// none.
+	// Guests are the guests that the driver lists for the desired tree of a reshape; nil if it does
+	// not list guests.
 	Guests []plugins.Guest
 }
 
-// Changed tells whether the driver made another tree than the one it was given, but for traits and
-// aggregates, when it was given allocations.
+// Changed reports whether the driver, given allocations, changed them or the tree. Traits and
+// aggregates do not count.
 func (d Draft) Changed() bool {
 	if d.Before == nil {
 		return false
@@ -42,8 +42,9 @@ func (d Draft) Changed() bool {
 			func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
 }
 
-// ownProviders are those of the node's tree, before and after. What is new in the tree and held
-// allocations before belongs to another client, and the driver reuses its uuid.
+// ownProviders returns the uuids of the providers of the node's tree, before and after. It leaves
+// out a provider that is new in the tree although a consumer had allocations of it before: it
+// belongs to another client, and the driver reuses its uuid.
 func (d Draft) ownProviders() map[string]bool {
 	own := map[string]bool{}
 	for _, uuid := range d.Known.Subtree(d.Node.UUID) {

@@ -9,15 +9,15 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Error says that a reshape is needed and must not, or cannot, take place as it is. Nothing
-// has moved (when Placement itself refused, new providers may have been made, which are empty).
-// Waiting does not help; an operator has to look.
+// Error says that a reshape is needed, but must not or cannot be carried out. Nothing has moved. If
+// Placement refused it, new providers may have been created, which are empty. Waiting does not
+// help: an operator has to act.
 type Error struct {
 	// Problem is what is wrong, in one line.
 	Problem string
-	// Violations are all that stand against it.
+	// Violations are all reasons why it must not be carried out.
 	Violations []plugins.Violation
-	// Hint is the way out, beside those of the violations.
+	// Hint says what to do, in addition to the hints of the violations.
 	Hint string
 	// Err is the cause, or nil.
 	Err error
@@ -59,9 +59,9 @@ func (e *Error) Unwrap() []error {
 	return out
 }
 
-// CannotMove is a driver's own refusal, err. What it lists goes to the violations, of which the
-// error's text names only some. held and trees have the allocations and the providers that the
-// texts name.
+// CannotMove returns the Error for a driver's own refusal, err. It has all violations that failed
+// lists; the text of err has only some. held and trees are the allocations and the providers that
+// texts of violations name.
 func CannotMove(
 	failed *plugins.ReshapeFailed, err error, held providertree.Allocations, trees ...*providertree.Tree,
 ) *Error {

@@ -29,7 +29,7 @@ func (d Draft) Check() error {
 	}
 	return &Error{
 		Problem: "the driver's reshape does not pass the agent's checks", Violations: violations,
-		// Without what each holds: the violations say the amounts themselves.
+		// held stays nil: the texts of the violations have the amounts.
 		trees: []*providertree.Tree{d.Base, d.Answer},
 		Hint: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration " +
 			"still works",

@@ -18,18 +18,18 @@ const (
 	formerLayoutPrefix = "CUSTOM_COMPUTE_AGENT_SHAPE_"
 )
 
-// LayoutTraits is the name of a driver, and by it the traits that say which layout version its
-// trees have.
+// LayoutTraits is the name of a driver. Its methods make and read the traits that have the layout
+// version of the driver's trees.
 type LayoutTraits string
 
-// Trait is on the root of a tree that the driver has migrated to a layout version, so that another
-// agent knows it when the state directory is lost.
+// Trait returns the trait that the root of a tree with a layout version has. By it an agent knows
+// the version after the state directory was lost.
 func (l LayoutTraits) Trait(version int) string {
 	return layoutPrefix + l.name() + strconv.Itoa(version)
 }
 
-// Version returns the layout version in a trait of the driver, by either prefix; 0: it is no such
-// trait. That of a driver whose name continues this one's has more than a number after the name.
+// Version returns the layout version in a trait of the driver, with either prefix; 0 for any other
+// trait, also for one of a driver whose name begins with this one's.
 func (l LayoutTraits) Version(trait string) int {
 	for _, prefix := range []string{layoutPrefix, formerLayoutPrefix} {
 		number, ours := strings.CutPrefix(trait, prefix+l.name())
@@ -67,7 +67,7 @@ func (l LayoutTraits) InTree(tree *providertree.Tree, root string) int {
 	return least
 }
 
-// Former returns those of some traits that say a layout version with the former prefix.
+// Former returns the traits, of those given, that have a layout version with the former prefix.
 func (l LayoutTraits) Former(traits []string) (former []string) {
 	for _, trait := range traits {
 		if strings.HasPrefix(trait, formerLayoutPrefix) && l.Version(trait) != 0 {

@@ -13,16 +13,17 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
 
-// OlderDriverError says that the driver is older than the provider tree that a newer version of it
-// made: what it reports would be in Placement beside what has moved. Nothing is written for the
-// node.
+// OlderDriverError says that a newer version of the driver has moved inventory in the provider
+// tree. If what this version reports were written, that inventory would be in Placement twice.
+// Nothing is written for the node.
 type OlderDriverError struct {
 	// Recorded is the layout version of the tree, Driver that of the driver, 0 if it has none; both
 	// are 0 if it follows from the journal of reshapes.
 	Recorded, Driver int
-	// Reshape is the reshape that made the tree and can perhaps be taken back, 0 if none is known.
+	// Reshape is the ID of the reshape that made the tree and can perhaps be undone, 0 if none is
+	// known.
 	Reshape int64
-	// Returned is what the driver reports where that reshape took it away, as text.
+	// Returned describes the inventory that the driver reports where that reshape removed it.
 	Returned []string
 }
 
@@ -31,7 +32,7 @@ func (e *OlderDriverError) Error() string {
 	switch {
 	case e.Recorded == 0:
 		return fmt.Sprintf(
-			"the driver reports inventory that reshape %d moved in its old place again, without asking for a "+
+			"the driver reports inventory in the place from which reshape %d moved it, without asking for a "+
 				"reshape, so it would be counted twice: %s%s",
 			e.Reshape, strings.Join(e.Returned, "; "), nothing)
 	case e.Driver == 0:
@@ -56,9 +57,9 @@ func (e *OlderDriverError) Hint() string {
 		"docs/upgrading-drivers.md has more", newer, e.Reshape)
 }
 
-// WayBack is the reshape of a node to undo so that a driver with a layout version (0: without) can
-// go on: the last one that happened and was not undone, if it or those before it began at that
-// version or below; else 0, as undoing would not help.
+// WayBack returns the ID of the reshape of a node that has to be undone first, so that a driver
+// with a layout version (0: without) can continue: the last one that happened and was not undone.
+// It returns 0 if undoing reshapes does not lead back to that version or a lower one.
 func WayBack(history []journal.Entry, driver int) int64 {
 	undone, last := map[int64]bool{}, int64(0)
 	for _, e := range slices.Backward(history) {
@@ -81,7 +82,7 @@ type relocation struct {
 	to      []plugins.Place
 }
 
-// Returned returns where the driver's answer has a resource class that Placement does not have.
+// Returned returns the places at which the driver's answer has inventory and Placement does not.
 func (d Draft) Returned() []plugins.Place {
 	var back []plugins.Place
 	for p := range d.Answer.All() {
@@ -94,9 +95,9 @@ func (d Draft) Returned() []plugins.Place {
 	return back
 }
 
-// CheckReturned refuses an answer with inventory on a provider that a reshape took it away from,
-// while it is also where the reshape put it: a driver that is older than the reshape answers so.
-// Inventory that only moves back is allowed. back is of [Draft.Returned].
+// CheckReturned refuses an answer that has inventory both in the place from which a reshape moved
+// it and in the place to which it moved: a driver that is older than the reshape answers so.
+// Inventory that only moves back is allowed. back is the result of [Draft.Returned].
 //
 // Errors: an [*OlderDriverError].
 func (d Draft) CheckReturned(back []plugins.Place, history []journal.Entry) error {

@@ -31,7 +31,7 @@ func TestOlderDriverError(t *testing.T) {
 			"the provider tree has layout version 4, but this driver has no layout version; ",
 			install + "; or, to stay with this one, undo the reshape: `compute-agent reshape undo 7`"},
 		{OlderDriverError{Reshape: 7, Returned: []string{"a", "b"}},
-			"the driver reports inventory that reshape 7 moved in its old place again, without asking for a " +
+			"the driver reports inventory in the place from which reshape 7 moved it, without asking for a " +
 				"reshape, so it would be counted twice: a; b; ",
 			"install the newer version of the driver again; or, to stay"},
 		{OlderDriverError{}, "the driver reports", "install the newer version of the driver again" + docs},

@@ -14,18 +14,19 @@ import (
 
 // Preview is a reshape before and after, side by side.
 type Preview struct {
-	// Providers are those whose inventory or allocations change, in the order of the tree, those
-	// that go last.
+	// Providers are the providers whose inventory or allocations change, in the order of the tree,
+	// and after them those that will be deleted.
 	Providers []ProviderPreview `json:"resource_providers"`
-	// Consumers counts those that hold something in the tree, Moved those whose allocations move.
+	// Consumers is how many consumers have allocations in the tree, and Moved for how many of them
+	// these change.
 	Consumers int `json:"consumers"`
 	Moved     int `json:"moved"`
 	// Payload is the request to the reshaper; nil if there would be none.
 	Payload *PayloadPreview `json:"payload,omitempty"`
 	// Renames are the resource classes that get another name, by their former ones.
 	Renames map[string]string `json:"class_renames,omitempty"`
-	// OverCommitted are inventories that stay, and of which more is allocated than their capacity.
-	// Placement before 14.0.0 (2025.2) refuses a reshape of consumers that hold some of these.
+	// OverCommitted are inventories that stay and have more allocations than capacity. Placement
+	// before 14.0.0 (2025.2) refuses a reshape of consumers with allocations of these.
 	OverCommitted []string `json:"over_committed,omitempty"`
 }
 
@@ -64,7 +65,7 @@ type StockCount struct {
 	Used  int64 `json:"used"`
 }
 
-// Preview lays a reshape out; plan is what writes it.
+// Preview returns the preview of the reshape; plan is the plan that writes it.
 func (d Draft) Preview(plan reportclient.Plan) *Preview {
 	out := &Preview{Providers: []ProviderPreview{}, Consumers: len(d.Before), Renames: d.Renames}
 	for consumer, before := range d.Before {

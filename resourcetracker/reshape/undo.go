@@ -43,14 +43,13 @@ type Reshaper interface {
 	Usages(ctx context.Context, provider string) (providertree.Resources, error)
 }
 
-// Undo takes a reshape back: it posts the inverse, with the generations that held right after the
-// reshape. So it happens only if no client has written to any of its providers and consumers since,
-// and then restores exactly what was there; it is recorded as a reshape of its own. The record of
-// the node is brought to it. No pass over the node may run meanwhile. Traits and aggregates are no
-// part of a reshape, and so of none that takes it back: a pass of the driver's former version sets
-// them.
+// Undo undoes a reshape: it posts the inverse, with the generations that held right after the
+// reshape. So it succeeds only if no client has written to any of its providers and consumers
+// since, and then restores exactly their former inventories and allocations. It is journalled as a
+// reshape of its own, and updates the record of the node. Traits and aggregates are not restored; a
+// pass of the driver's former version sets them. No pass over the node may run meanwhile.
 //
-// Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
+// Errors: [*UndoError] if the reshape cannot be undone; others if Placement does not answer.
 //
 // Cost: what comparing costs, one GET for each provider, and one POST.
 func Undo(
@@ -145,7 +144,7 @@ func setLayout(records *ownership.Store, root string, version int) (former int, 
 	return former, records.Save(record)
 }
 
-// RecordUndo brings the record of a node to what an undo without an answer has come to.
+// RecordUndo updates the record of a node after an undo without an answer, by its outcome.
 func RecordUndo(records *ownership.Store, undo journal.Entry, outcome reportclient.ReshapeOutcome) error {
 	switch outcome {
 	case reportclient.ReshapeHappened:

@@ -92,7 +92,7 @@ func CandidatesByRoot(s *ledger.Snapshot, r *candidates.Request) (map[string]Can
 	return found, nil
 }
 
-// roots are those that meet the conditions on roots.
+// roots returns the root providers that meet the request's conditions on roots.
 func (ref reference) roots() ([]*ledger.Provider, error) {
 	c := ref.r.Root
 	for _, trait := range append(slices.Clone(c.Required), c.Forbidden...) {

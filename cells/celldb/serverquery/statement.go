@@ -232,7 +232,8 @@ func (w *where) oneOf(e *Engine, column string, list []string) {
 	}
 }
 
-// conditions are those of a query, but for the page's beginning and what is looked at here.
+// conditions translates the filters of a query to SQL, without the start of the page and without
+// the filters that are applied to the rows that were read.
 func (e *Engine) conditions(q cellwire.ServerQuery) *where {
 	w := &where{terms: []string{"i.hidden = 0"}}
 	switch { // + 0 keeps an engine from an index that would not give the order

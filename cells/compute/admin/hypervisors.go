@@ -86,8 +86,8 @@ func hypervisorID(x *api.Exchange, h *hypervisor) string {
 	return strconv.FormatInt(h.service.ID, 10)
 }
 
-// hypervisors are those of all cells that are up and of hosts that are mapped, as in Nova: each
-// cell is asked twice.
+// hypervisors returns the hypervisors of mapped hosts in all cells that are up, as in Nova. It
+// sends two requests to each cell.
 func (d *Deps) hypervisors(ctx context.Context) ([]hypervisor, error) {
 	cells, err := d.Store.Cells(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (d *Deps) hypervisors(ctx context.Context) ([]hypervisor, error) {
 	return all, ctx.Err()
 }
 
-// matchingHypervisors are those whose name has a text in it, whatever case that is in.
+// matchingHypervisors returns the hypervisors whose name contains a text, ignoring case.
 func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
 	found := slices.DeleteFunc(all,
 		func(h hypervisor) bool { return !strings.Contains(strings.ToLower(h.Name), strings.ToLower(text)) })

@@ -33,7 +33,7 @@ var (
 	ruleMigrationsHosts    = api.Rule{Name: "os_compute_api:os-migrations:index:host", Default: api.Admins}
 )
 
-// migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.
+// migrationParameters are the query parameters of GET /os-migrations: before 2.59 only filters.
 var migrationParameters = api.Parameters{Check: (*api.Exchange).StrictQuery,
 	Closed: vMigrationPages, All: []api.Parameter{
 		{Name: "limit", Kind: api.Number, Since: vMigrationPages, Text: api.TextLimit},

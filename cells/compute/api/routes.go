@@ -22,7 +22,7 @@ type Route struct {
 	// Handle answers, with one of the exchange's methods, or returns an error to be refused with.
 	// A route with actions has none.
 	Handle func(*Exchange) error
-	// Actions are those that the body can ask for, by the name of its only member.
+	// Actions are the actions that a body can ask for, by the name of the body's only member.
 	Actions map[string]Action
 
 	// Since and Until bound the microversions that have the call; 0 is no bound. Without it the
@@ -37,7 +37,7 @@ type Route struct {
 	// Rule has to allow the call in the project of the caller, after these checks. Without one the
 	// handler asks: it knows what the call is about.
 	Rule Rule
-	// Rules are those that the handler asks for.
+	// Rules are the policy rules that the handler evaluates itself.
 	Rules []Rule
 
 	// Unversioned calls do not read a microversion and do not show one.
@@ -190,7 +190,7 @@ type Action struct {
 	Schemas SchemaSteps
 	// Rule has to allow the action in the project of the caller. Without one Do asks.
 	Rule Rule
-	// Rules are those that Do asks for.
+	// Rules are the policy rules that Do evaluates itself.
 	Rules []Rule
 	// Do does it and answers. The argument is that of the body, nil if it is no object.
 	Do func(x *Exchange, argument *jsonkit.Object) error

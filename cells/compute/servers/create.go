@@ -46,7 +46,7 @@ func (d *Deps) createServers(x *api.Exchange) error {
 	if body.Image == nil {
 		return osapi.BadRequest("Missing imageRef attribute")
 	}
-	// Before 2.37 leaving networks out asks for none where there are none.
+	// Before 2.37, a body without networks means none in a cloud that has no networks.
 	switch {
 	case body.NoNetworks:
 	case x.AtLeast(vNetworksRequired):
@@ -89,7 +89,8 @@ func (d *Deps) createServers(x *api.Exchange) error {
 	return accepted(x, body, &made[0].Server)
 }
 
-// defaultSecurityGroup is that of all servers, in name: there is nothing that it could filter.
+// defaultSecurityGroup is the name of the security group that each server is shown with. The group
+// filters nothing, because servers have no networks.
 const defaultSecurityGroup = "default"
 
 // rejectUnsupported refuses what this service has not, and would have to leave out silently: a

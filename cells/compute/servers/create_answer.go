@@ -58,7 +58,7 @@ func accepted(x *api.Exchange, body *createBody, made *cellwire.Server) error {
 		Add("adminPass", password)))
 }
 
-// passwordLetters are those that Nova makes passwords of: none is easily taken for another.
+// passwordLetters are the characters of Nova's passwords: no two of them look alike.
 const passwordLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 func newPassword() string { return randomOf(passwordLetters, 12) }

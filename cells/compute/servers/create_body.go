@@ -94,7 +94,7 @@ func readHints(member string, o *js.Object) hintsBody {
 	return h
 }
 
-// hintedServers are those that a hint names, one or a list.
+// hintedServers returns the uuids in a scheduler hint, whose value is a uuid or a list of uuids.
 func hintedServers(o *js.Object, hint string) (uuids []string) {
 	if one := api.MemberText(o, hint); one != nil {
 		return []string{*one}
@@ -151,9 +151,9 @@ var createSchemas = createFields.Steps(func(v api.Version, members js.Properties
 	}, "server")
 })
 
-// createFields are those of a server that is asked for. Members that this service cannot do
-// anything with are described as Nova has them all the same, so that what Nova refuses is refused
-// in its words; what is left of them is refused by the handler.
+// createFields are the members of the "server" of POST /servers, including those that this service
+// does not support: what Nova's schema refuses is refused with Nova's text, and the handler refuses
+// the rest of them.
 var createFields = api.Fields{
 	{Name: "name", Schema: api.SchemaName.Described(
 		"Printable characters, with no space at the beginning and the end. With max_count, servers have a " +

@@ -36,7 +36,7 @@ type Deps struct {
 	Reclaim time.Duration
 	// Lost limits what is logged about cells that do not have a server, by their uuids.
 	Lost *osapi.LogLimiter
-	// Consoles are those that are open.
+	// Consoles are the open console sessions.
 	Consoles *ConsoleSessions
 	// ConsoleURL is what the URLs of serial consoles begin with; "" is [ConsolePath] of this API.
 	ConsoleURL string
@@ -96,7 +96,7 @@ type Tenant interface {
 
 // Hosts is what the calls need of an *admin.Deps.
 type Hosts interface {
-	// Zones are those that servers can be asked for.
+	// Zones returns the availability zones that a request for a server may name.
 	Zones(ctx context.Context) ([]string, error)
 	// KnowsHost says whether a host is mapped to a cell.
 	KnowsHost(ctx context.Context, host string) (bool, error)

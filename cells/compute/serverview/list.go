@@ -233,7 +233,8 @@ func (ls *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire
 	return result.Rows[0].Key, nil
 }
 
-// unknown are the living servers of cells that are down and not in seen, at most room of them.
+// unknown returns mappings of living servers in cells that are down, without the servers in seen,
+// up to room of them.
 func (ls *Lists) unknown(
 	x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int,
 ) ([]apidb.Mapping, error) {
@@ -308,7 +309,7 @@ var (
 		Default: api.Admins}
 )
 
-// Rules are those that decide which members of servers are shown.
+// Rules are the policy rules that decide which members of servers are shown.
 var Rules = []api.Rule{ruleExtendedAttrs, ruleShowExtraSpecs, ruleShowHostStatus, ruleShowHostUnknown}
 
 // The policies of lists of servers.

@@ -94,8 +94,8 @@ func filters(x *api.Exchange, params api.Query) map[string]string {
 	return filters
 }
 
-// knownFilters are the filters whose values the API database knows of every server, so that servers
-// of cells that are down can be judged by them.
+// knownFilters are the filters whose values the API database has for every server, so that they
+// also apply to servers of cells that are down.
 var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 
 // minimalRecords says whether the list has records of servers whose cells are down: from 2.69 on,

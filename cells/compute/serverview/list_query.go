@@ -95,7 +95,7 @@ func forMembers(all []api.Parameter) []api.Parameter {
 	return all
 }
 
-// joinedParameters are those of joined.
+// joinedParameters returns a parameter that is refused for each name in joined.
 func joinedParameters() (all []api.Parameter) {
 	for _, name := range joined {
 		all = append(all, api.Parameter{Name: name, Text: textRefused})

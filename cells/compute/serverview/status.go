@@ -83,7 +83,7 @@ func statesOf(asked []string) (vms, tasks []string) {
 // hasProgress are the statuses that are shown with a progress.
 var hasProgress = []string{"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"}
 
-// hasFault are those that are shown with a fault.
+// hasFault are the statuses that are shown with a fault.
 var hasFault = []string{"ERROR", "DELETED"}
 
 // hostStatus says how the host of a server is: nova.compute.api.API.get_instance_host_status.

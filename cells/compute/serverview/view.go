@@ -24,7 +24,7 @@ type View struct {
 	extended, extraSpecs, admin bool
 	// hostStatus and hostUnknown: any status of the host, or only that nothing is known of it.
 	hostStatus, hostUnknown bool
-	// defaultZone is that of hosts that say nothing else.
+	// defaultZone is the zone that is shown for hosts without one.
 	defaultZone string
 	// changed: as the answer to a change has it, without states and what else was an extension.
 	changed bool

@@ -112,11 +112,11 @@ func (d *Deps) MetadataLimit(ctx context.Context, project string) (int64, error)
 	return metadataItems.limit(limits), err
 }
 
-// serverGroups are those that a project may have.
+// serverGroups is how many server groups a project may have.
 var serverGroups = quotaResource{name: "server_groups", fallback: 10, max: []string{"maxServerGroups"},
 	used: "totalServerGroupsUsed"}
 
-// keyPairs are those that a user may have. As in Nova none of them counts as used by a project.
+// keyPairs is how many key pairs a user may have. As in Nova, none counts as used by a project.
 var keyPairs = quotaResource{name: "key_pairs", fallback: 100, max: []string{"maxTotalKeypairs"}}
 
 // maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
@@ -125,7 +125,7 @@ const maxImageMeta = "maxImageMeta"
 // existsAt reports whether a microversion shows the resource.
 func (r *quotaResource) existsAt(v api.Version) bool { return r.until == 0 || v <= r.until }
 
-// limit is that of a quota set.
+// limit returns the limit in a quota set, or the default of the resource.
 func (r *quotaResource) limit(q apidb.QuotaSet) int64 {
 	if n, has := q[r.name]; has {
 		return n

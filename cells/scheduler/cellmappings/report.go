@@ -30,8 +30,8 @@ type DiscoverReport struct {
 	// Remapped are the nodes of Mapped that were mapped to another host before, to which they do
 	// not belong.
 	Remapped []RemappedNode
-	// Conflicts are nodes that are not, or get no new servers, because their host or node belongs
-	// to another cell or host. NotEnrolled are those of hosts that no person enrolled.
+	// Conflicts are nodes that are not mapped, or get no new servers, because their host or node
+	// belongs to another cell or host. NotEnrolled are nodes of hosts that no person enrolled.
 	Conflicts, NotEnrolled []Conflict
 	// Forgotten are nodes that were unmapped, because their hosts have not reported them for long.
 	Forgotten []string

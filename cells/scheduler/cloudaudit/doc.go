@@ -7,10 +7,10 @@
 //	API database  hosts and nodes, mappings, claims, servers that are built
 //	cells         servers, nodes, services, migrations; power states, as the agents see the guests
 //
-// They are read in this order. A server has its claim and its mapping before its allocations, and
-// its allocations before its row: what was read first is accounted for by what is read later. Each
-// thing that is missing is looked for once more before it is a finding, because servers come, go
-// and move meanwhile.
+// They are read in this order. A server gets its claim and its mapping before its allocations, and
+// its allocations before its row. So whatever is read first must also be in what is read later.
+// Servers come, go and move during the audit: something that is missing is read again before it
+// becomes a finding.
 //
 // Its tests, but for those of reports, are in cells/scheduler, audit_test.go and
 // audit_unchecked_test.go.

@@ -48,7 +48,7 @@ func (c *Client) Capacities(ctx context.Context, roots []string) ([]Capacity, er
 	return found, nil
 }
 
-// capacity is that of one compute node.
+// capacity returns the capacity of one compute node, by the uuid of its root provider.
 func (c *Client) capacity(ctx context.Context, root string) (all Capacity, err error) {
 	providers, err := c.ProvidersInTree(ctx, root)
 	if err != nil {

@@ -64,8 +64,8 @@ type Destination struct {
 
 // DestinationOf returns the destination of a server of a project, in a zone if one was asked for,
 // that requires some traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and
-// isolate_aggregates; and by its extra specs, see addMembers. aggregates are all there are, and
-// zone is that of hosts which no aggregate gives one.
+// isolate_aggregates; and by its extra specs, see addMembers. aggregates are all host aggregates,
+// zone is the availability zone of the hosts that get none from an aggregate.
 //
 // Errors: *[MissingError].
 func DestinationOf(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placementcalls is what the scheduler asks of Placement and writes there: allocation
-// candidates, claims and releases of allocations, what compute nodes have, and the mirror of host
+// Package placementcalls has the requests of the scheduler to Placement: for allocation candidates,
+// for claims and releases of allocations, for the capacity of compute nodes, and the mirror of host
 // aggregates.
 //
 //	resourcerequest.Request ──▶ Candidates ──▶ []Candidate ── Claim ──▶ 204

@@ -428,7 +428,7 @@ func (r *Request) addHardware(f cellwire.Flavor) error {
 
 const classEncryption = "MEM_ENCRYPTION_CONTEXT"
 
-// encryptionTraits are those of kinds of memory encryption.
+// encryptionTraits has the trait that a kind of memory encryption requires.
 var encryptionTraits = map[string]string{
 	extraspecs.AMDSEV: "HW_CPU_X86_AMD_SEV", extraspecs.AMDSEVES: "HW_CPU_X86_AMD_SEV_ES",
 	extraspecs.AMDSEVSNP: "HW_CPU_X86_AMD_SEV_SNP",

@@ -94,7 +94,7 @@ func (s CellServers) add(ctx context.Context, client *cellclient.Client, host st
 	return nil
 }
 
-// OnNode are those that are on a node, as texts for people.
+// OnNode describes the servers that are on a node, or move from it or to it, for people.
 func (s CellServers) OnNode(node string) (out []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(s.Items)) {
 		item := s.Items[uuid]

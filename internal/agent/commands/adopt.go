@@ -469,7 +469,7 @@ func (ad *adopter) selfDiffers() bool {
 		(self.Machine != "" && r.Machine != self.Machine))
 }
 
-// resultingSelf is what this host is afterwards.
+// resultingSelf returns the identity of this host after the adoption.
 func (ad *adopter) resultingSelf() identity.Self {
 	id := ad.root
 	if ad.hasOwnUUID() {

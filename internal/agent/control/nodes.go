@@ -109,7 +109,7 @@ type RemoveRequest struct {
 type Removal struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
-	// Providers are those that are deleted, or would be, in that order.
+	// Providers are the resource providers that were deleted, or would be, in that order.
 	Providers []RemovedProvider `json:"providers"`
 	// Violations are why it was not done.
 	ViolationGroups []string `json:"objections,omitempty"`

@@ -19,7 +19,7 @@ import (
 // DisabledFile is the file below the agent's state directory.
 const DisabledFile = "disabled.json"
 
-// version is that of the file's format.
+// version is the version of the file's format.
 const version = 1
 
 // maxFile limits the file: reasons of 500 characters for 10,000 nodes are about 8 MiB.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pmap has persistent maps and sets: the state of Placement, of which each version stays
-// as it was for those who read it, is made of them.
+// Package pmap has persistent maps and sets. The state of Placement is made of them, so that each
+// version stays as it was for its readers.
 //
 //	StringMap  string -> V, a hash array mapped trie, no order
 //	IntMap     int64 >= 0 -> V, a radix trie, iterated in order

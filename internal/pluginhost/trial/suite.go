@@ -24,7 +24,7 @@ const (
 	suiteDir = "/usr/libexec/compute-agent"
 )
 
-// SuiteOptions say which plugin is tested, and how. They are those of drivertest.Options.
+// SuiteOptions say which plugin is tested, and how; see drivertest.Options.
 type SuiteOptions struct {
 	Path       string            `json:"path"`
 	Args       []string          `json:"args,omitempty"`

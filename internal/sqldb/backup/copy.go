@@ -92,8 +92,8 @@ type column struct {
 	self       bool   // it refers to another row of the same table
 }
 
-// tables are those of a schema, in an order in which rows can be inserted, without those that say
-// something of processes instead of contents.
+// tables returns the tables of a schema, each after the tables that its rows refer to. It leaves
+// out the tables about processes, which are no contents.
 func tables(ctx context.Context, s *sqldb.Schema) (out []table, err error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

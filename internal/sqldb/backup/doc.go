@@ -8,8 +8,8 @@
 //	Restore  file ──▶ empty database, which gets its tables first
 //	Check    database or file ──▶ Digest, the same for the same rows on each engine
 //
-// Each copy is read again, and is an error unless its digest is that of what was copied. A backup
-// that is restored or examined is copied first, and stays as it is.
+// Each copy is read again after it was made. It is an error if its digest differs from that of the
+// source. A backup that is restored or examined is copied first, and not changed itself.
 //
 // Its tests are in placement/store, backup_test.go and restored_test.go, and in cells/celldb,
 // move_test.go; in internal/sqldb, patience_test.go and upgrade_test.go.

@@ -25,7 +25,7 @@ const (
 	Patience = time.Hour
 )
 
-// rawConn is what both drivers of servers have.
+// rawConn has the interfaces that the connections of both drivers of servers implement.
 type rawConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -46,7 +46,7 @@ type conn struct {
 	rebind  func(string) string // nil for none
 	most    time.Duration       // that a statement may take
 	bad     bool
-	// socket is that of PostgreSQL, nil of other servers.
+	// socket is the network connection to PostgreSQL, nil for other servers.
 	socket *boundedConn
 }
 

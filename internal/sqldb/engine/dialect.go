@@ -44,7 +44,7 @@ type Dialect struct {
 	// Kind is the kind of a driver's error, and what to do about it; nil for what is no failure of
 	// the storage.
 	Kind func(err error) (kind error, hint string)
-	// class is what Is looks at.
+	// class returns the class of a driver's error, for Is.
 	class func(err error) Class
 }
 

@@ -272,7 +272,7 @@ func (silent) Print(...any) {}
 type mysqlConnector struct {
 	configs []*mysql.Config
 	read    func(context.Context) (string, error)
-	// patience is that of [Address].
+	// patience is how long a statement may take if that is longer than answerTimeout.
 	patience time.Duration
 }
 

@@ -246,7 +246,7 @@ func withoutPassword(err error, address, password string) error {
 type postgresConnector struct {
 	config pgx.ConnConfig
 	d      *dsn
-	// patience is that of [Address].
+	// patience is how long a statement may take if that is longer than answerTimeout.
 	patience time.Duration
 }
 

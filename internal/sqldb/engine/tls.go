@@ -27,7 +27,8 @@ const (
 	verifyHost                 // and that it is for the host
 )
 
-// tlsOptions are those of MySQL's clients about TLS. Each driver of Python has names of its own.
+// tlsOptions are the TLS options of a MySQL address, under the names that the several MySQL drivers
+// of Python have for them.
 type tlsOptions struct {
 	d             *dsn
 	ca, cert, key string

@@ -35,7 +35,7 @@ func HostKey(name string) string {
 	return strings.ToLower(strings.ToValidUTF8(name[:min(len(name), longest)], ""))
 }
 
-// report is what all trees of a host have: amounts by class, and kinds of traits.
+// report has the sums over all trees of a host: amounts by class, and kinds of traits.
 type report struct {
 	classes map[string]float64
 	kinds   map[string]bool

@@ -46,7 +46,7 @@ const (
 
 func perHour(every time.Duration) int { return int(time.Hour / every) }
 
-// bounds are what the hosts have left.
+// bounds has the allowances of hosts for new names, for healing and for writes.
 type bounds struct {
 	names, heals, writes allowances
 	logged               *osapi.LogLimiter
@@ -87,7 +87,7 @@ func (r *Request) SpendWrite() error {
 		shortened(r.id.Name), maxHostWrites, perHour(writesEvery), bytesPerWrite, seconds)
 }
 
-// treeSize is what all providers of a tree have.
+// treeSize is the number of inventories and traits of all providers of a tree.
 type treeSize struct{ inventories, traits int }
 
 // size is the size of a tree after the transaction. Cost: its providers, once.
@@ -103,7 +103,7 @@ func (w *write) size(root string) treeSize {
 	return size
 }
 
-// fits judges how much a provider has, and its tree, if that is more than before.
+// fits refuses a provider that has more than before and exceeds a bound, or whose tree does.
 func (w *write) fits(was, is *ledger.Provider) error {
 	if was == nil || was.Root != is.Root {
 		was = new(ledger.Provider) // all of it is new to the tree

@@ -9,7 +9,7 @@
 //	        a read    ─▶ Request.MayRead    of the snapshot that the answer is made of; a list too
 //	        a body    ─▶ Request.MayName    names nothing of others, before anything is looked up
 //	        a write   ─▶ Request.SpendWrite has the host writes left? (429)
-//	                  ─▶ Request.Guarded    the transaction, judged by what it touched
+//	                  ─▶ Request.Guarded    the transaction, checked by what it touched
 //
 // The rules:
 //
@@ -28,9 +28,9 @@
 //   - Writes, new names and providers, and what a provider and a tree have, are bounded.
 //   - Answers say nothing of what is others': errors about that are replaced.
 //
-// The uuids of compute nodes that certificates name are reserved for their hosts; providers of
-// others that have one give it up. The rules for users do not apply to hosts, and those for hosts
-// to no one else. docs/identity.md describes all of this for operators.
+// The uuids of compute nodes that certificates name are reserved for their hosts; a provider of
+// another host that has one gets another uuid. The rules for users do not apply to hosts, and those
+// for hosts apply to no other client. docs/identity.md describes all of this for operators.
 //
 // Its tests are in placement/api, hosts_test.go and hosts_*_test.go: what hosts are answered.
 package hostpolicy

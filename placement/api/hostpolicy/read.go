@@ -22,7 +22,7 @@ const (
 	ReadShared              // a provider of the host, or one that shares with it
 	ReadConsumer            // a consumer that has something of the host, or nothing
 	CreateNames             // creates a trait or a class
-	WriteTree               // the transaction is judged by what it touches; see Guarded
+	WriteTree               // the transaction is checked by what it touches; see Guarded
 	WriteAllocations        // the same, about allocations
 )
 
@@ -42,15 +42,15 @@ func (a Access) String() string {
 	}[a]
 }
 
-// Reads reports whether the call reads what is a host's, so that MayRead has to judge the snapshot
-// that the answer is made of.
+// Reads reports whether the call reads what belongs to a host, so that MayRead has to check the
+// snapshot that the answer is made of.
 func (a Access) Reads() bool {
 	return a == ReadList || a == ReadOwn || a == ReadShared || a == ReadConsumer
 }
 
-// Admit refuses a call that no host may make, or that the policy of the server does not allow to
-// hosts. If it admits the call, it also reserves the compute nodes that the certificate names for
-// the host. It runs before the handler.
+// Admit refuses a call that no host may make, or that the server's policy does not allow to hosts.
+// It runs before the handler. If it admits the call, it reserves the uuids of the compute nodes in
+// the host's certificate for the host.
 func (r *Request) Admit(access Access) error {
 	needs := map[Access]Action{
 		ReadConsumer: ActionAllocations, WriteAllocations: ActionAllocations, CreateNames: ActionNames,
@@ -67,8 +67,8 @@ func (r *Request) Admit(access Access) error {
 	return nil
 }
 
-// MayRead judges what a request reads of a snapshot: the provider or the consumer that its path
-// names, or, of ReadList, what the query that list reads leaves. An error of list is returned.
+// MayRead checks what a request reads of a snapshot: the provider or the consumer in its path, or
+// for ReadList the query that list returns. It returns an error of list.
 func (r *Request) MayRead(s *ledger.Snapshot, access Access, list func() (wire.ProviderQuery, error)) error {
 	switch access {
 	case ReadList:
@@ -91,7 +91,7 @@ func (r *Request) MayRead(s *ledger.Snapshot, access Access, list func() (wire.P
 	return nil
 }
 
-// mayList judges a list of providers by its query: one of its conditions must leave nothing but
+// mayList checks the query of a list of providers: one of its conditions must select nothing but
 // what the host may read, whatever else Placement has.
 func (r *Request) mayList(s *ledger.Snapshot, q *wire.ProviderQuery) error {
 	switch {

@@ -15,15 +15,15 @@ import (
 
 var shortened = osapi.Shortened
 
-// Request judges a request of a host (osapi.Principal.Host). The rules for users do not apply
-// to hosts, and those for hosts to no one else.
+// Request checks a request of a host (osapi.Principal.Host). The rules for users do not apply to
+// hosts, and those for hosts apply to no other client.
 type Request struct {
 	policy *Policy
 	x      *osapi.Exchange
 	id     *pki.Identity
 }
 
-// Request is the judge of a request that is authenticated; nil if it is not a host's.
+// Request returns the checks of an authenticated request; nil if it is not from a host.
 func (p *Policy) Request(x *osapi.Exchange) *Request {
 	if x.Who.Host == nil {
 		return nil

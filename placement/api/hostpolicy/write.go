@@ -85,14 +85,14 @@ func (r *Request) MayName(
 	return nil
 }
 
-// write judges one transaction of a host. It trusts nothing but the state before and after.
+// write checks one transaction of a host. It trusts nothing but the state before and after.
 type write struct {
 	*Request
 	tx            *ledger.Tx
 	before, after *ledger.Snapshot
 	// roots are the answers about roots before: whose they are.
 	roots map[string]bool
-	// sizes are those of trees after it.
+	// sizes has the sizes of trees after the transaction, by root.
 	sizes map[string]treeSize
 	// beside are providers of others that consumers of the host hold: their generations may grow.
 	beside map[string]bool

@@ -28,7 +28,7 @@ type Stored struct {
 	// the configuration.
 	AddFlags func(*cobra.Command)
 	Where    func() (name string, cfg *config.Config, err error)
-	// Options are those with which it is opened.
+	// Options returns the options with which sqldb opens the database.
 	Options func() sqldb.Options
 	// Verify checks what is in a database beside its structure; nil checks nothing.
 	Verify func(ctx context.Context, db *sqldb.DB) error

@@ -19,7 +19,7 @@ type grid struct {
 	// width is how wide the lines may be, 0 for any width: the text of the widest column that is
 	// aligned left is broken.
 	width int
-	// style is that of a cell; nil: all are plain.
+	// style returns the style of the cell at a row and column; nil prints all cells plain.
 	style func(row, column int) style
 }
 

@@ -26,8 +26,9 @@ type PluginTest struct {
 	progress *checkProgress
 }
 
-// NewPluginTest prints to w, and to notes which check runs: on a [Terminal] always, elsewhere if it
-// is slow. checks are those that run. width is the width of lines; 0 means no limit. Close it.
+// NewPluginTest prints results to w. To notes it prints which check runs: on a [Terminal] always,
+// elsewhere if the check is slow. checks are all checks that will run; width is the width of lines,
+// 0 for no limit. Close it.
 func NewPluginTest(w, notes io.Writer, checks []trial.Check, width int) *PluginTest {
 	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{},
 		progress: newCheckProgress(notes, checks)}

@@ -170,7 +170,7 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// outcomeColumn is that of the outcome in a table of reshapes.
+// outcomeColumn is the index of the outcome's column in a table of reshapes.
 const outcomeColumn = 3
 
 func outcomeStyle(e journal.Entry) style {

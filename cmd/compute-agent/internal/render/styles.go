@@ -20,7 +20,7 @@ func severityStyle(s health.Severity) style {
 	return bold
 }
 
-// stateStyle is that of the agent's state.
+// stateStyle returns the style in which the agent's state is printed.
 func stateStyle(s health.Status) style {
 	switch {
 	case s.State == resourcetracker.Reporting:
@@ -54,7 +54,7 @@ func pluginStyle(s pluginhost.State) style {
 	return notice
 }
 
-// changeStyle is that of a write, described as "create resource provider cn1".
+// changeStyle returns the style of a write by its verb, as in "create resource provider cn1".
 func changeStyle(text string) style {
 	verb, _, _ := strings.Cut(text, " ")
 	switch verb {
@@ -68,7 +68,7 @@ func changeStyle(text string) style {
 	return plain
 }
 
-// levelStyle is that of the level of a log line.
+// levelStyle returns the style of a log line by its level.
 func levelStyle(level string) style {
 	switch level {
 	case "error", "fatal", "panic":

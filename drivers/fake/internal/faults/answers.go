@@ -33,7 +33,7 @@ type treeFault struct {
 	do   func(a *TreeUpdate) error
 }
 
-// treeFaults are those of UpdateProviderTree alone. They begin with the right answer.
+// treeFaults are the faults of UpdateProviderTree alone. Each changes the right answer.
 var treeFaults = map[string]treeFault{
 	"no-root": {"removes the node from its tree",
 		func(a *TreeUpdate) error { _, err := a.Tree.Remove(a.Root.UUID); return err }},
@@ -137,7 +137,7 @@ type listFault struct {
 	do   func([]plugins.Instance) []plugins.Instance
 }
 
-// listFaults are those of Instances alone.
+// listFaults are the faults of Instances alone.
 var listFaults = map[string]listFault{
 	"twice": {"lists an instance twice", func([]plugins.Instance) []plugins.Instance {
 		return []plugins.Instance{{UUID: inventedUUID, Power: plugins.PowerRunning},
@@ -169,7 +169,7 @@ type instanceFault struct {
 	do   func(*plugins.Instance)
 }
 
-// instanceFaults are those of Spawn and SetPower alone.
+// instanceFaults are the faults of Spawn and SetPower alone.
 var instanceFaults = map[string]instanceFault{
 	"other":   {"answers about another instance", func(i *plugins.Instance) { i.UUID = inventedUUID }},
 	"blank":   {"answers about no instance", func(i *plugins.Instance) { *i = plugins.Instance{} }},

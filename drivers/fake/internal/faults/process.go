@@ -34,7 +34,7 @@ type fault struct {
 	do   func(ctx context.Context, f Config) error
 }
 
-// callFaults are those that any call can have.
+// callFaults are the faults that any call can have.
 var callFaults = map[string]fault{
 	"hang": {"never returns, even if the call is cancelled", func(context.Context, Config) error { select {} }},
 	"late": {"returns when the deadline has passed, with success", late},

@@ -41,7 +41,7 @@ type Provider struct {
 	Cell int
 	// Parent is libvirt's name of an MdevParent, and Type what it is to make: nvidia-222.
 	Parent, Type string
-	// Devices are those that an instance may get of a PCI provider.
+	// Devices are the devices of a PCI provider that an instance may get.
 	Devices []machine.Address
 	// Security is the kind of an Encryption provider.
 	Security domain.Security
@@ -103,7 +103,7 @@ type chooser struct {
 	// cells are what is granted of each; root is what is granted of no particular one.
 	cells map[int]*grant
 	root  grant
-	// parts are those of the guest that come from a cell each.
+	// parts are the parts of the guest that come from one cell each.
 	parts []part
 	// devices are the cells in which granted devices are.
 	devices   map[int]bool
@@ -111,7 +111,7 @@ type chooser struct {
 	processor processorIndex
 }
 
-// grant is what is granted of processors and memory.
+// grant is the amounts of processors and memory that are granted.
 type grant struct {
 	vcpu, pcpu int64
 	memoryMB   int64

@@ -19,7 +19,7 @@ type used struct {
 	pci   map[machine.Address]bool
 }
 
-// usedDevices are those of all other domains.
+// usedDevices returns the devices that other domains have.
 func (c *chooser) usedDevices() used {
 	u := used{mdevs: map[string]bool{}, pci: map[machine.Address]bool{}}
 	for _, d := range c.others() {

@@ -199,7 +199,8 @@ func (h *Host) memoryOf(d domain.Domain, f *Facts) {
 	}
 }
 
-// bound is the one cell that a rule for memory leaves.
+// bound returns the cell that memory with a mode and a list of nodes must come from; machine.NoCell
+// if it may come from several.
 func (h *Host) bound(mode string, nodes []int) int {
 	switch {
 	case len(h.memory) == 1:
@@ -255,7 +256,7 @@ func (f Facts) dedicated() (n int64) {
 	return n
 }
 
-// processors are those of one kind by cell, or of the other if there are none.
+// processors converts the processors of one kind, by cell. An empty kind stands for the other one.
 func (f Facts) processors(kind, other map[int]int) map[int]uint64 {
 	if len(kind) == 0 {
 		kind = other

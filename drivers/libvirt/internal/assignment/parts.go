@@ -10,7 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 )
 
-// part is what of a guest comes from one NUMA cell of the host.
+// part has the processors and the memory of a guest that come from one NUMA cell of the host.
 type part struct {
 	host                int
 	dedicated, floating []int // virtual processors
@@ -18,7 +18,7 @@ type part struct {
 	emulator            bool // the emulator's own processor is there
 }
 
-// needs is what a part is granted.
+// needs returns the amounts that Placement must have granted for the part.
 func (p part) needs() grant {
 	g := grant{vcpu: int64(len(p.floating)), pcpu: int64(len(p.dedicated)), memoryMB: p.memoryMB}
 	if p.emulator {
@@ -27,7 +27,7 @@ func (p part) needs() grant {
 	return g
 }
 
-// amounts is what a grant of processors and memory is compared by.
+// amounts returns the amounts of processors and memory, in a form that can be compared.
 func (g *grant) amounts() [3]int64 { return [3]int64{g.vcpu, g.pcpu, g.memoryMB} }
 
 // divide divides a guest by the cells that it is to see: those of the flavor, or as many even ones.

@@ -188,7 +188,7 @@ func (g Guest) isFixed() bool {
 	return false
 }
 
-// rest is what is not fixed of a guest.
+// rest returns the amounts of a guest that are not fixed to a site, by class, without zeros.
 func (g Guest) rest() map[string]int64 {
 	out := map[string]int64{}
 	for class, amount := range g.Amounts {

@@ -40,7 +40,7 @@ type relocation struct {
 	seen providertree.Allocations
 	// loose are the problems of those that are guessed for: what binds them is not looked at.
 	loose map[bond]string
-	// unpinned are those of them whose processors are placed freely too.
+	// unpinned are the loose consumers whose processors may be placed anywhere, too.
 	unpinned   map[string]bool
 	violations []plugins.Violation
 }
@@ -141,7 +141,7 @@ func (r *relocation) classOf(at providertree.Provider, said string) string {
 	return ""
 }
 
-// formerly is what a provider was that is no site any more.
+// formerly returns what a provider was, by the class of a place on it, that is not a site any more.
 func (r *relocation) formerly(place plugins.Place) Provider {
 	switch {
 	case r.computing(place.Class):

@@ -84,7 +84,7 @@ func (r Reshape) Plan() Plan {
 	}
 }
 
-// stake is what a consumer holds in a place.
+// stake identifies the amount of a consumer in a place.
 type stake struct {
 	consumer string
 	place    plugins.Place
@@ -166,7 +166,7 @@ func (r Reshape) planner(stay map[string][]plugins.Violation) *planner {
 	return p
 }
 
-// lots are what is to move. What stays is counted.
+// lots returns the amounts that have to move. It adds those that stay to the used amounts.
 func (p *planner) lots() []lot {
 	var out []lot
 	pcpu := p.anyPCPU(p.Tree)

@@ -85,7 +85,7 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 	return guest, ""
 }
 
-// sitesOfCell are those that are a NUMA cell.
+// sitesOfCell returns the index of the site that is a NUMA cell; nil if no site is.
 func (g ground) sitesOfCell(cell int) []int {
 	at := slices.IndexFunc(g.sites,
 		func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
@@ -95,7 +95,7 @@ func (g ground) sitesOfCell(cell int) []int {
 	return []int{at}
 }
 
-// sitesWith are those that have inventory of a class.
+// sitesWith returns the indices of the sites that have inventory of a class.
 func (g ground) sitesWith(class string) []int {
 	var out []int
 	for site := range g.sites {
@@ -116,12 +116,13 @@ func (g ground) isFor(site, cell int) bool {
 type ground struct {
 	*planner
 	sites []string // providers
-	// at is the place of a site for a class by which lots are counted here; as is that class.
+	// as returns the class by which a lot is counted here; at returns the place of a site for such
+	// a class.
 	at func(site int, class string) plugins.Place
 	as func(lot) string
 }
 
-// amounts are those of lots by the class that they are counted by.
+// amounts sums lots by the class that they are counted by.
 func (g ground) amounts(lots []lot) map[string]int64 {
 	out := map[string]int64{}
 	for _, l := range lots {

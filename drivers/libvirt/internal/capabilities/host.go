@@ -29,7 +29,7 @@ type Host struct {
 	// CPU is the host's <cpu> element as it stands, for calls that take one. Its features are only
 	// those that the model in it does not already stand for.
 	CPU string
-	// Features are those listed.
+	// Features are the names of the features that the document lists beside the model.
 	Features []string
 	// Cells are the NUMA cells. Hypervisors without an idea of them list none.
 	Cells []Cell

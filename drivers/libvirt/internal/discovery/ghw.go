@@ -23,7 +23,7 @@ import (
 // Label is what ghw knows of a PCI device beyond the numbers that the strict reader has. What is
 // not known is "".
 type Label struct {
-	// Vendor, Product and Class are names from the database of PCI ids; Class is that of the
+	// Vendor, Product and Class are names from the database of PCI ids; Class is the name of the
 	// subclass: 3D controller.
 	Vendor, Product, Class string
 	// IOMMUGroup is the number of the group that goes to a guest together; Bridge the address of

@@ -39,8 +39,8 @@ func (h Host) Machine(arch string) machine.Machine {
 	return m
 }
 
-// ambiguousPackages are those in which two cores have the same number, as they may when cores are
-// numbered within dies, or not at all.
+// ambiguousPackages returns the processor packages in which two cores have the same number, because
+// the kernel numbers cores within dies or not at all.
 func (t Topology) ambiguousPackages() map[int]bool {
 	type core struct{ pkg, number int }
 	first := map[core]int{}

@@ -22,7 +22,8 @@ type MdevParent struct {
 	Types     []machine.MdevType
 	// Others are the types that are not wanted, by their IDs.
 	Others []string
-	// Mdevs are those that exist; devices that are only defined are not the kernel's business.
+	// Mdevs are the mediated devices that exist. The kernel does not know devices that are only
+	// defined.
 	Mdevs []machine.Mdev
 }
 

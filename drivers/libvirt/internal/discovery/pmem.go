@@ -67,7 +67,7 @@ func ReadPMEM(dir string) (list []machine.Namespace, err error) {
 	return list, nil
 }
 
-// namespaceNumbers are those of the region and of the namespace in it.
+// namespaceNumbers returns the numbers in the name of a namespace: of the region, and in it.
 func namespaceNumbers(name string) (region, id int) {
 	m := namespaceName.FindStringSubmatch(name)
 	region, _ = strconv.Atoi(m[1]) // the expression allows nothing else

@@ -156,7 +156,7 @@ func (x textXML) string() (string, error) {
 	return "", fmt.Errorf("a text in the encoding %.30q", x.Encoding)
 }
 
-// mark is what the agent says.
+// mark returns the agent's mark; nil if the domain has none.
 func (m metadataXML) mark() (*Mark, error) {
 	if len(m.Marks) == 0 {
 		return nil, nil // most domains have none

@@ -101,7 +101,8 @@ func (el *EventLog) Devices() uint64 {
 	return el.devices
 }
 
-// revision is that of a domain.
+// revision returns the revision of the last event of a domain, or of the last event that may have
+// been about any domain if that is later.
 func (el *EventLog) revision(uuid string) uint64 {
 	if el == nil {
 		return 0

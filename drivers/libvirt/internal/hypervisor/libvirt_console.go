@@ -13,7 +13,7 @@ import (
 	"libvirt.org/go/libvirt"
 )
 
-// wouldBlock is what a stream returns that has nothing now, or takes nothing.
+// wouldBlock is libvirt's result of a read or write that would have to wait.
 const wouldBlock = -2
 
 // OpenConsole connects once more: a stream lasts longer than calls, and ends with its connection.

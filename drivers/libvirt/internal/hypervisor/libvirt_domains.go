@@ -49,7 +49,7 @@ func (c *libvirtConn) Domains(want func(Domain) bool) ([]Domain, error) {
 	return domains, nil
 }
 
-// fromList is what is known of a listed domain without asking the daemon.
+// fromList returns what a list says about a domain, without a call to the daemon.
 func fromList(l *libvirt.Domain, states map[string]domainState) (d Domain, err error) {
 	if d.UUID, err = l.GetUUIDString(); err != nil {
 		return d, fmt.Errorf("reading a listed domain: %w", err)

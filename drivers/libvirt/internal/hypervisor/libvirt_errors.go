@@ -16,7 +16,7 @@ func isCode(err error, code libvirt.ErrorNumber) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// errorsByCode are those of libvirt's errors that a caller decides on.
+// errorsByCode has our error for each code of libvirt that a caller decides on.
 var errorsByCode = map[libvirt.ErrorNumber]error{
 	libvirt.ERR_NO_SUPPORT:            ErrUnsupported,
 	libvirt.ERR_CONFIG_UNSUPPORTED:    ErrUnsupported,

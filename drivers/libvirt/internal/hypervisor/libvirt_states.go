@@ -5,9 +5,9 @@
 package hypervisor
 
 // The library's Go binding makes a call for each domain after that for all of them
-// (GetAllDomainStats asks for the number of virtual CPUs), so the call is made here. The
-// declarations are those of libvirt-common.h, libvirt-domain.h and virterror.h, whose layout has
-// not changed since libvirt 1.2.8; the library itself is the one that the binding has loaded.
+// (GetAllDomainStats asks for the number of virtual CPUs), so the call is made here. Below are the
+// declarations of libvirt-common.h, libvirt-domain.h and virterror.h, whose layout has not changed
+// since libvirt 1.2.8. The library is the one that the binding has loaded.
 
 /*
 #cgo LDFLAGS: -ldl

@@ -13,7 +13,7 @@ import (
 // access.
 const explainTimeout = 2 * time.Second
 
-// owner is what the link's goroutine knows.
+// owner is the state of the link's goroutine, which alone uses it.
 type owner struct {
 	*Link
 	conn    Conn // nil while there is none

@@ -102,7 +102,7 @@ func Parse(c Config) (Settings, error) {
 	return s, nil
 }
 
-// domainType is that of a domain on a host.
+// domainType returns libvirt's type of the domains on a host: KVM, or emulated.
 func (s Settings) domainType(h Host) string {
 	if s.virt == kvm || s.virt == auto && h.KVM {
 		return kvm

@@ -338,7 +338,7 @@ func (e *switchError) Error() string {
 
 func (e *switchError) Unwrap() error { return e.first }
 
-// hint is what helps where the kernel refuses.
+// hint returns what an operator can do about an error of the kernel, or "".
 func hint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
@@ -375,7 +375,7 @@ func (s *PowerSetup) optional(err error) bool {
 	return !s.ByGovernor() && errors.Is(err, fs.ErrNotExist)
 }
 
-// file is what switches a CPU.
+// file returns the path of the file, below the root, that switches a CPU.
 func (s *PowerSetup) file(cpu int) string {
 	if s.ByGovernor() {
 		return fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu)
@@ -383,7 +383,7 @@ func (s *PowerSetup) file(cpu int) string {
 	return fmt.Sprintf("sys/devices/system/cpu/cpu%d/online", cpu)
 }
 
-// state is what the file says.
+// state returns the content of the file for a CPU that is switched on or off.
 func (s *PowerSetup) state(on bool) string {
 	switch {
 	case s.ByGovernor() && on:

@@ -302,7 +302,7 @@ func diskReason(err error) string {
 	return "could not create its disks"
 }
 
-// directory is that of an instance.
+// directory is the directory of an instance: name, below path.
 type directory struct{ path, name string }
 
 // file is the path of a file in it.
@@ -353,7 +353,7 @@ func (d directory) make() error {
 	return nil
 }
 
-// partial is what the name of a disk ends in that is not complete.
+// partial is the suffix of the name of a disk that is not complete.
 const partial = ".part"
 
 // make makes a disk under another name, which it loses when it is complete.

@@ -26,7 +26,7 @@ import (
 // User is a user with its groups.
 type User struct {
 	UID, GID int
-	// Groups are those beside GID.
+	// Groups are the supplementary groups.
 	Groups []int
 }
 
@@ -82,8 +82,8 @@ const (
 )
 
 // CanEnter reports whether a user can enter every directory above a path, also above what links
-// lead to, and the path itself if it is a directory. A path that does not exist is judged as far as
-// it does.
+// lead to, and the path itself if it is a directory. Of a path that does not exist, it checks the
+// directories that do.
 //
 // Errors: a [*DeniedError] if it surely cannot; those of the file system if this process may not
 // look. For root there is none: what root's processes may depends on more than the files.

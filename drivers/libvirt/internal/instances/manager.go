@@ -25,8 +25,8 @@ type Host struct {
 	KVM bool
 	// QEMU is the user that emulators run as; nil: not known.
 	QEMU *User
-	// Traits are those about what guests can have: false for what they cannot, none where it is not
-	// known.
+	// Traits are traits about what guests can have: true if they can, false if they cannot. What is
+	// not known is missing.
 	Traits map[string]bool
 	// Domains are all current domains, whatever created them.
 	Domains []domain.Domain
@@ -78,7 +78,7 @@ type setup struct {
 	slow chan *hypervisor.Link // the free ones
 }
 
-// entry is what is remembered of a domain.
+// entry caches the mark of a domain, for as long as its key stays the same.
 type entry struct {
 	key  hypervisor.Key
 	mark *domain.Mark // nil: none of ours
@@ -98,7 +98,8 @@ func (l lock) acquire(ctx context.Context) error {
 
 func (l lock) release() { <-l }
 
-// New returns a manager that manages nothing yet. EventLog are those of the connection for lists.
+// New returns a manager that manages nothing yet. eventLog has the events of the connection that
+// lists domains.
 func New(eventLog *hypervisor.EventLog) *Manager {
 	return &Manager{eventLog: eventLog, deciding: make(lock, 1),
 		power: newCPUPower(eventLog), known: map[string]entry{}}

@@ -21,7 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// offer is what the source of a move says, as JSON. It comes from another host.
+// offer is what the source of a move sends to the destination, as JSON. The destination must check
+// it, because it comes from another host.
 type offer struct {
 	// Probe is a file in the instance's directory, by which shared storage is found out.
 	Probe string `json:"probe"`
@@ -343,7 +344,7 @@ func checkBacking(path, base string) error {
 	return err
 }
 
-// freeBytes is what the driver's user can still write to a file system.
+// freeBytes returns how many bytes the driver's user can still write to a file system.
 func freeBytes(path string) (int64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {

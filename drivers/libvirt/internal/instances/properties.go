@@ -29,8 +29,8 @@ const (
 	maxPropertyValue  = 1024
 )
 
-// properties are those of an instance's image: those that came with the request count, and of
-// others those in the file beside the image, which may be missing.
+// properties returns the properties of an instance's image: those of the request, and from the file
+// beside the image those that the request lacks. There need not be such a file.
 func (j *job) properties(spec plugins.InstanceSpec) (map[string]string, error) {
 	if spec.Image == "" {
 		return spec.ImageProperties, nil

@@ -130,8 +130,8 @@ func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	return j.domainConfig(spec, hardware, host, d, disks).Check()
 }
 
-// hardwareAndDisks is what an instance asks for and its disks. It reads the image and its
-// properties, and changes nothing.
+// hardwareAndDisks returns the hardware that an instance asks for, and its disks. It reads the
+// image and its properties, and changes nothing.
 func (j *job) hardwareAndDisks(spec plugins.InstanceSpec, d directory) (extraspecs.Hardware, []disk, error) {
 	hardware, err := j.hardware(spec)
 	if err != nil {

@@ -117,7 +117,7 @@ var emulated = map[string]string{
 // hyperthreading means that some core has more than one thread, of any vendor's CPU.
 const hyperthreading = "HW_CPU_HYPERTHREADING"
 
-// ofCPUs are those of some traits that are about CPUs: they belong where VCPU and PCPU are.
+// ofCPUs returns the traits that are about CPUs. They belong on the providers of VCPU and PCPU.
 func ofCPUs(traits []string) []string {
 	return slices.DeleteFunc(slices.Clone(traits), func(t string) bool { return !strings.HasPrefix(t, "HW_CPU_") })
 }

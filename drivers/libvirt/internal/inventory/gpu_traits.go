@@ -15,7 +15,7 @@ var heads = map[int]string{
 	6: "HW_GPU_MAX_DISPLAY_HEADS_6", 8: "HW_GPU_MAX_DISPLAY_HEADS_8",
 }
 
-// resolutions are those that have a trait HW_GPU_RESOLUTION_W…H….
+// resolutions are the widths and heights for which there is a trait HW_GPU_RESOLUTION_W…H….
 var resolutions = [][2]int{
 	{320, 240}, {640, 480}, {800, 600}, {1024, 600}, {1024, 768}, {1152, 864}, {1280, 720}, {1280, 768},
 	{1280, 800}, {1280, 1024}, {1360, 768},

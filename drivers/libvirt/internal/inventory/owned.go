@@ -97,11 +97,12 @@ func (w *Wanted) owns(kind assignment.Kind, class string) bool {
 	return false
 }
 
-// standing is what of a tree is the driver's.
+// standing has the providers of a tree that are the driver's, and what they stand for.
 type standing struct {
 	tree *providertree.Tree
 	root string
-	// uuids are those of the wanted providers, in their order; there says which are in the tree.
+	// uuids are the uuids of the wanted providers, in the order of these; there says which of them
+	// are in the tree.
 	uuids []string
 	there []bool
 	// wanted are the wanted ones by uuid.
@@ -127,7 +128,7 @@ func (s *standing) computing(yield func(providertree.Provider, assignment.Provid
 	}
 }
 
-// site is what one of ours stands for.
+// site returns what one of the driver's providers stands for on the host.
 func (s *standing) site(uuid string) assignment.Provider {
 	if p := s.wanted[uuid]; p != nil {
 		return p.Site
@@ -145,8 +146,8 @@ func (s *standing) has(class string) bool {
 	return false
 }
 
-// ratio is that of a class that moves within the tree: the root's, or else the highest of the
-// cells', so that its allocations fit. 0 if it was nowhere.
+// ratio returns the allocation ratio of a class that moves within the tree: the root's, or else the
+// highest of the cells', so that its allocations fit. It is 0 if no provider had the class.
 func (s *standing) ratio(class string) float64 {
 	highest := 0.0
 	for p, site := range s.computing {

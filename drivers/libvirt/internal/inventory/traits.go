@@ -231,8 +231,8 @@ func (c TraitConfig) Check() error {
 	return plugins.JoinConfig(all...)
 }
 
-// sevTraits are those of AMD's memory encryption. Older Novas had the first on the root; now they
-// are on children of it, one for each kind of encryption (package selection).
+// sevTraits are the traits of AMD's memory encryption. Older Novas set the first on the root; now
+// there is a child of the root for each kind of encryption (package selection).
 var sevTraits = []string{"HW_CPU_X86_AMD_SEV", "HW_CPU_X86_AMD_SEV_ES", "HW_CPU_X86_AMD_SEV_SNP"}
 
 // encryptionVerdicts takes them off the root, once kernel and libvirt have said what there is: then

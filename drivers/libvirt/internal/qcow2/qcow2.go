@@ -29,8 +29,8 @@ const (
 
 	featureDataFile = 1 << 2
 	featureCorrupt  = 1 << 1
-	// knownFeatures are those without which an image cannot be read: dirty, corrupt, external data
-	// file, compression type, extended entries.
+	// knownFeatures has a bit for each incompatible feature that is known here: dirty, corrupt,
+	// external data file, compression type, extended entries.
 	knownFeatures = 1<<5 - 1
 )
 

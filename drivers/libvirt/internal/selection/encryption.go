@@ -267,7 +267,7 @@ func (d *discrepancies) addf(key, format string, args ...any) {
 // witnesses are the two reports about a kind.
 type witnesses struct{ libvirt, kernel bool }
 
-// limits are those that count. A nil one is not known.
+// limits are how many guests can be encrypted: with SEV, and with SEV-ES. nil: not known.
 type limits struct{ guests, esGuests *int64 }
 
 // kinds returns what both libvirt and the kernel offer.

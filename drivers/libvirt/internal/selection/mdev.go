@@ -26,8 +26,8 @@ type MdevProvider struct {
 	// Total is Active and what can still be made. With 0 there is nothing to report: the provider
 	// goes, or stays with all of it reserved for as long as something is allocated from it.
 	Total int
-	// Traits are those that the operator gave the type, sorted; TypeTrait says which type it is:
-	// CUSTOM_NVIDIA_222.
+	// Traits are the traits that the operator configured for the type, sorted. TypeTrait names the
+	// type: CUSTOM_NVIDIA_222.
 	Traits    []string
 	TypeTrait string
 	// Description is what the vendor's driver says of the type, or "".
@@ -71,7 +71,8 @@ func (t MdevTypes) typeOf(device string) *mdevType {
 	return t.fallback
 }
 
-// provider is what a parent can give by itself.
+// provider returns the provider that a parent makes if it is not considered together with others;
+// false if no type is chosen for it.
 func (t MdevTypes) provider(parent machine.MdevParent) (MdevProvider, bool) {
 	mt := t.typeOf(parent.Name)
 	if mt == nil {

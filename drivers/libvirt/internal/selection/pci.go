@@ -47,8 +47,8 @@ type PCIProvider struct {
 	Traits []string
 	// OneTimeUse: once it was allocated, all of it stays reserved until an operator frees it.
 	OneTimeUse bool
-	// Devices are those to be given away, in the order of their addresses: the device itself, or
-	// virtual functions of it.
+	// Devices are the devices that guests can get, ordered by address: the device itself, or its
+	// virtual functions.
 	Devices []PCIPassed
 }
 
@@ -113,14 +113,14 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 	return out, h.discrepancies(m, out), nil
 }
 
-// host is what the devices of a host are held against.
+// host has the devices of a host and the specs that they are matched with.
 type host struct {
 	byAddress map[machine.Address]*machine.Device
 	specs     []spec
 	uses      []use
 }
 
-// use is what became of a spec.
+// use counts what a spec matches.
 type use struct {
 	governed int               // devices whose first spec it is
 	late     int               // devices that it matches, but that an earlier one governs
