@@ -178,7 +178,7 @@ func (k *killing) killed(t *testing.T, n int, do string) bool {
 	}
 	k.alone(t)
 	found, _ := checkDatabase(t, k.dsn)
-	if direct, err := placement.Direct(t.Context(),
+	if direct, err := placement.NewDirect(t.Context(),
 		placement.Config{Database: k.dsn, Logger: zerolog.Nop()}); err == nil {
 		testproc.NoError(t, direct.Close())
 		// A start makes what is left of the last step.
@@ -220,7 +220,7 @@ func (k *killing) adopt(t *testing.T, n int) {
 	if err != nil || done.After != store.StateAdopted || done.Guarded != 12 {
 		t.Fatalf("statement %d: adopted: %+v, %v", n, done, err)
 	}
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: k.dsn, Logger: zerolog.Nop()})
+	direct, err := placement.NewDirect(t.Context(), placement.Config{Database: k.dsn, Logger: zerolog.Nop()})
 	testproc.Checkf(t, err, "statement %d: adopted, and not served", n)
 	testproc.NoError(t, direct.Close())
 }

@@ -175,14 +175,15 @@ func (f *front) answered(request string) int {
 
 // adoptBehind adopts the database and serves it behind the front: no row of it is another one, and
 // Placement's answers are those of before.
-func adoptBehind(t *testing.T, f *front, dsn string, shown map[string]any, paths []string) *placement.InProcess {
+func adoptBehind(t *testing.T, f *front, dsn string, shown map[string]any, paths []string) *placement.Direct {
 	t.Helper()
 	rows := dump(t, dsn)
 	if done := adoptDatabase(t, dsn); done.Rows != 5 || done.Guarded != 12 {
 		t.Errorf("adopting: got %+v, want 5 rows and 12 guarded", done)
 	}
 	same(t, "the rows, adopted", rows, dump(t, dsn))
-	direct := testproc.Try(placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})).Or(t)
+	direct := testproc.Try(placement.NewDirect(t.Context(),
+		placement.Config{Database: dsn, Logger: zerolog.Nop()})).Or(t)
 	f.point(direct, "http://placement")
 	same(t, "Placement's answers, adopted", shown, everything(t, f.URL, paths...))
 	return direct

@@ -193,7 +193,7 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 	t.Logf("OpenStack's Placement made %d of %d traits", made, len(writes))
 
 	expectAll(t, change(), ours(t, nodes[1], change()))
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: nodes[2], Logger: zerolog.Nop()})
+	direct, err := placement.NewDirect(t.Context(), placement.Config{Database: nodes[2], Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	during := unorderedAll(ours(t, nodes[0], readAll()))
 	_, err = placement.HandBack(t.Context(), placement.Config{Database: nodes[0]}, store.AdoptOptions{})

@@ -340,7 +340,7 @@ func TestRealServerNoticesHandBack(t *testing.T) {
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := theirDatabase(t, fresh)
 		adoptDatabase(t, dsn)
-		direct, err := placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
+		direct, err := placement.NewDirect(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})
 		testproc.Check(t, err)
 		defer func() { testproc.NoError(t, direct.Close()) }()
 		ask := func(method, path string) int {

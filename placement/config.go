@@ -29,9 +29,9 @@ type Config struct {
 	StateDir string
 	// Database is the DSN of a database and goes before StateDir; see engine.ParseAddress.
 	Database string
-	// Alone refuses a database that a Placement service serves, and keeps services from starting
-	// on it meanwhile. A database file belongs to one process anyway.
-	Alone bool
+	// Exclusive refuses a database that a Placement service serves, and keeps services from
+	// starting on it meanwhile. A database file belongs to one process anyway.
+	Exclusive bool
 	// Listen is the address of the service, HOST:PORT: without Auth, one of loopback. "": any.
 	Listen string
 	// Auth is how the service knows who sends a request. Direct does not need it.

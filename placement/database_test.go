@@ -99,7 +99,8 @@ func ourAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	if !strings.Contains(file, "://") {
 		file = "sqlite://" + file
 	}
-	direct := testproc.Try(placement.Direct(t.Context(), placement.Config{Database: file, Logger: zerolog.Nop()})).Or(t)
+	direct := testproc.Try(placement.NewDirect(t.Context(),
+		placement.Config{Database: file, Logger: zerolog.Nop()})).Or(t)
 	defer func() { testproc.NoError(t, direct.Close()) }()
 	client := &http.Client{Transport: direct}
 	var answers []answer

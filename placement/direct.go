@@ -13,10 +13,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// InProcess is a Placement service without a socket: an http.RoundTripper whose requests the
+// Direct is a Placement service without a socket: an http.RoundTripper whose requests the
 // service answers in the goroutine that sends them. Whatever the URL of a request says besides its
 // path and query does not matter.
-type InProcess struct {
+type Direct struct {
 	server *Server
 	closed atomic.Bool
 }
@@ -24,26 +24,26 @@ type InProcess struct {
 // directPrincipal is who every request through Direct comes from.
 var directPrincipal = osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}
 
-// Direct opens a Placement service in this process. It is the service that New makes, but that
+// NewDirect opens a Placement service in this process. It is the service that New makes, but that
 // every request comes from a service user, whatever token it carries, and that no answer is stale.
 // Close it when done.
-func Direct(ctx context.Context, cfg Config) (*InProcess, error) {
+func NewDirect(ctx context.Context, cfg Config) (*Direct, error) {
 	cfg.Auth = Auth{Authenticator: osapi.Fixed{Principal: directPrincipal}}
 	cfg.StaleReads = 0 // what is read here is written
 	server, err := assemble(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &InProcess{server: server}, nil
+	return &Direct{server: server}, nil
 }
 
 // RoundTrip answers one request. As with any transport, an answer with an error status is no error;
 // the only errors are that the context of the request ended, or that the service is closed.
-func (i *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *Direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer func() { _ = req.Body.Close() }() // RoundTrip must close it; what could fail has been read.
 	}
-	if i.closed.Load() {
+	if d.closed.Load() {
 		return nil, fmt.Errorf("%s %s: the Placement service in this process is closed", req.Method, req.URL.Path)
 	}
 	ctx := req.Context()
@@ -60,7 +60,7 @@ func (i *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	served.RequestURI, served.RemoteAddr = req.URL.RequestURI(), "direct"
 	answer := answer{header: http.Header{}, status: http.StatusOK}
-	i.server.Handler().ServeHTTP(&answer, served)
+	d.server.Handler().ServeHTTP(&answer, served)
 	if err := ctx.Err(); err != nil && answer.status >= http.StatusInternalServerError {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func (i *InProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Close closes the service. Requests fail from then on.
-func (i *InProcess) Close() error {
-	i.closed.Store(true)
-	return i.server.Close()
+func (d *Direct) Close() error {
+	d.closed.Store(true)
+	return d.server.Close()
 }
 
 // answer is the http.ResponseWriter of a request that never goes over a network.

@@ -8,7 +8,7 @@
 //	        └──────────▲──────────────────────────────┘
 //	Direct ────────────┘  (the same handler, without a socket)
 //
-// New opens a service and Serve serves it on a listener until its context ends. Direct gives
+// New opens a service and Serve serves it on a listener until its context ends. NewDirect gives
 // programs that must work while no service runs, such as an offline upgrade, an http.RoundTripper
 // on the same handler in their own process.
 //

@@ -89,14 +89,14 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if asking, ok := authenticator.(*keystone.Authenticator); ok {
-		if err := asking.Check(ctx); err != nil {
+	if keystoneAuth, ok := authenticator.(*keystone.Authenticator); ok {
+		if err := keystoneAuth.Check(ctx); err != nil {
 			cfg.Logger.Error().Err(err).
 				Msg("Keystone is not available, so tokens cannot be validated. Requests are answered with 503 until " +
 					"it is; each request tries again.")
 		}
 	}
-	knowing, err := cfg.hosts(authenticator)
+	withHosts, err := cfg.hosts(authenticator)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	stopping := new(atomic.Bool)
 	calls := api.Config{
 		Ledger:        l,
-		Authenticator: knowing,
+		Authenticator: withHosts,
 		Policy:        policy,
 		CORS:          cfg.CORS,
 		Options:       cfg.Placement,
@@ -162,7 +162,8 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 
 // openLedger opens a database by its name. The ledger closes its store.
 func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*transactor.Ledger, *store.Store, error) {
-	opened, err := store.Open(ctx, name, store.Options{Logger: cfg.Logger, Alone: cfg.Alone, Progress: cfg.Progress})
+	opened, err := store.Open(ctx, name,
+		store.Options{Logger: cfg.Logger, Exclusive: cfg.Exclusive, Progress: cfg.Progress})
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the Placement database %s: %w", engine.Shown(name), err)
 	}

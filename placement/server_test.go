@@ -266,7 +266,7 @@ func TestDirect(t *testing.T) {
 	cfg := config(t)
 	cfg.Auth, cfg.Policy = placement.Auth{}, api.Secure
 	cfg.Database = "sqlite://" + filepath.Join(t.TempDir(), "placement.db")
-	direct := testproc.Try(placement.Direct(t.Context(), cfg)).Or(t)
+	direct := testproc.Try(placement.NewDirect(t.Context(), cfg)).Or(t)
 	client := &http.Client{Transport: direct}
 	const url = "http://placement.invalid"
 	send(t, client, "GET", url, "", 200)

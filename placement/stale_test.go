@@ -34,7 +34,7 @@ func TestRealStaleReads(t *testing.T) {
 		lenient, strict := start(5*time.Second), start(0)
 		cfg := config(t)
 		cfg.Database, cfg.StaleReads = proxy.DSN, time.Hour
-		direct := testproc.Try(placement.Direct(t.Context(), cfg)).Or(t)
+		direct := testproc.Try(placement.NewDirect(t.Context(), cfg)).Or(t)
 		t.Cleanup(func() { _ = direct.Close() })
 		ask := func(h http.Handler, method, path, body string, status int, stale string) {
 			t.Helper()

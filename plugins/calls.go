@@ -131,8 +131,8 @@ func toStatus(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &reshape):
 		f.Kind, f.Words, f.Hint = protocol.KindReshapeFailed, reshape.Reason, reshape.Hint
-		for _, o := range reshape.Violations {
-			f.Violations = append(f.Violations, protocol.Violation(o))
+		for _, v := range reshape.Violations {
+			f.Violations = append(f.Violations, protocol.Violation(v))
 		}
 	case errors.As(err, &config):
 		f.Kind, f.Key, f.Words = protocol.KindConfigError, config.Key, config.Problem

@@ -79,12 +79,12 @@ func (r *ReshapeFailed) Error() string {
 	if r.Reason != "" {
 		b.WriteString(": " + r.Reason)
 	}
-	for i, o := range r.Violations {
+	for i, v := range r.Violations {
 		if i == shown {
 			fmt.Fprintf(&b, "; and %d more", len(r.Violations)-shown)
 			break
 		}
-		b.WriteString("; " + o.String())
+		b.WriteString("; " + v.String())
 	}
 	return b.String()
 }

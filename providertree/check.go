@@ -97,7 +97,7 @@ func (c *comparison) add(p *node, field, problem, hint string) {
 // checkPlace checks where a provider is, what it is called, and its generation. was is nil for a
 // new one.
 func (c *comparison) checkPlace(was, is *node) {
-	c.generation(was, is)
+	c.checkGeneration(was, is)
 	if was == nil {
 		c.checkAdded(is)
 		return
@@ -106,9 +106,9 @@ func (c *comparison) checkPlace(was, is *node) {
 	c.checkMoved(was, is)
 }
 
-// generation checks that Placement's came back. A wrong one would make the agent overwrite what
-// another client wrote.
-func (c *comparison) generation(was, is *node) {
+// checkGeneration checks that Placement's generation came back. A wrong one would make the agent
+// overwrite what another client wrote.
+func (c *comparison) checkGeneration(was, is *node) {
 	want := NoGeneration
 	if was != nil {
 		want = was.Generation
@@ -135,7 +135,7 @@ func (c *comparison) checkAdded(p *node) {
 			p.ParentUUID, c.node.Name), hint)
 	}
 	c.checkDepth(p)
-	c.name(p)
+	c.checkName(p)
 }
 
 func (c *comparison) checkRenamed(was, is *node) {
@@ -148,7 +148,7 @@ func (c *comparison) checkRenamed(was, is *node) {
 		c.add(was, "name", fmt.Sprintf("it is outside of the tree of %q, and was renamed to %q",
 			c.node.Name, clip(is.Name)), "")
 	default:
-		c.name(is)
+		c.checkName(is)
 	}
 }
 
@@ -178,8 +178,8 @@ func (c *comparison) checkDepth(p *node) {
 	}
 }
 
-// name checks a name that a driver chose.
-func (c *comparison) name(p *node) {
+// checkName checks a name that a driver chose.
+func (c *comparison) checkName(p *node) {
 	if err := ValidateText(p.Name); err != nil {
 		c.add(p, "name", "its name "+err.Error(), "")
 	}

@@ -46,8 +46,8 @@ func (r Rule) String() string {
 	return [...]string{"none", "min_unit", "max_unit", "step_size", "capacity"}[r]
 }
 
-// BrokenUnit returns the rule for a single allocation that the amount breaks, [RuleNone] for none. It
-// does not depend on the used amount.
+// BrokenUnit returns the rule for a single allocation that the amount breaks, [RuleNone] for none.
+// It does not depend on the used amount.
 //
 // Cost: it allocates no memory.
 func (l Limits) BrokenUnit(amount int64) Rule {

@@ -325,7 +325,7 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 	had := op.before().Inventories
 	return writeAdmitted(put, had, op.Inventories, providertree.Inventories.Equal, put(op.Inventories),
 		func(refused []string) providertree.Inventories {
-			return besidesRefused(had, op.Inventories, refused)
+			return withoutRefused(had, op.Inventories, refused)
 		})
 }
 
@@ -333,10 +333,10 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 const maxWrites = 8
 
 // writeAdmitted writes what Placement admits of what is desired, if err says that it does not admit
-// all. besides is what is desired without the classes and kinds of traits that are refused, or
+// all. admitted is what is desired without the classes and kinds of traits that are refused, or
 // without all that may be, if there are none. It makes no write twice.
 func writeAdmitted[V any](
-	put func(V) error, had, desired V, equal func(V, V) bool, err error, besides func(refused []string) V,
+	put func(V) error, had, desired V, equal func(V, V) bool, err error, admitted func(refused []string) V,
 ) error {
 	if !errors.Is(err, ErrNotAdmitted) {
 		return err
@@ -349,9 +349,9 @@ func writeAdmitted[V any](
 				refused = append(refused, name)
 			}
 		}
-		part := besides(refused)
+		part := admitted(refused)
 		if len(refused) == known || n == maxWrites || equal(part, last) {
-			part, all = besides(nil), true
+			part, all = admitted(nil), true
 		}
 		if equal(part, had) || equal(part, last) {
 			return refusal
@@ -371,11 +371,11 @@ func refusedNames(err error) []string {
 	return failed.NotAdmitted
 }
 
-// besidesRefused is the desired inventory without what Placement does not admit to a host. Of the
+// withoutRefused is the desired inventory without what Placement does not admit to a host. Of the
 // refused classes, or of all if refused is empty, new ones are left out, and those that would offer
 // more stay as they are. A class that is no longer desired stays if it may be the former name of
 // one that is left out: that offers as much, and no admitted new class does.
-func besidesRefused(had, desired providertree.Inventories, refused []string) providertree.Inventories {
+func withoutRefused(had, desired providertree.Inventories, refused []string) providertree.Inventories {
 	offered := func(i providertree.Inventory) float64 {
 		i = i.Normalize()
 		return float64(i.Total) * i.AllocationRatio

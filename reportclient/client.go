@@ -43,7 +43,7 @@ type node struct {
 	tree     *providertree.Tree // nil: nothing known
 	stale    map[string]bool    // providers whose cached state may be wrong after a failed write
 	verified time.Time          // when the tree was last compared with Placement
-	early    float64            // the jitter of the next comparison, 0 <= early < 1
+	jitter   float64            // the jitter of the next comparison, 0 <= jitter < 1
 }
 
 // snapshot is a tree as it was read last, and as it was written since.
@@ -127,7 +127,7 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	defer n.mu.Unlock()
 	// Up to a tenth earlier, by chance, so that the looks of a thousand agents spread out.
 	refresh := time.Duration(c.refresh.Load())
-	due := refresh - time.Duration(n.early*float64(refresh)/10)
+	due := refresh - time.Duration(n.jitter*float64(refresh)/10)
 	if n.tree != nil && len(n.stale) == 0 && !n.recheck.Load() && c.placement.VersionChecked(ctx) &&
 		(refresh == 0 || c.config.Now().Sub(n.verified) < due) {
 		if err := c.placement.Probe(ctx); err != nil {
@@ -147,7 +147,7 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 		return nil, err
 	}
 	n.tree, n.stale, n.verified = tree, nil, c.config.Now()
-	n.early = c.config.Jitter()
+	n.jitter = c.config.Jitter()
 	n.publish()
 	return tree.Clone(), nil
 }

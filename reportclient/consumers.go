@@ -36,8 +36,8 @@ type Consumer struct {
 // Empty reports whether the consumer holds nothing.
 func (c Consumer) Empty() bool { return len(c.Resources) == 0 && !c.Elsewhere }
 
-// Held is one resource provider of a compute node, with its allocations by consumer.
-type Held struct {
+// HeldProvider is one resource provider of a compute node, with its allocations by consumer.
+type HeldProvider struct {
 	UUID, Name string
 	// Sharing says that it shares what it has with hosts outside of the tree
 	// (MISC_SHARES_VIA_AGGREGATE): its consumers need not be on this node.
@@ -48,7 +48,7 @@ type Held struct {
 }
 
 // Used is how much of each class is allocated.
-func (h Held) Used() providertree.Resources {
+func (h HeldProvider) Used() providertree.Resources {
 	used := providertree.Resources{}
 	for _, amounts := range h.Allocations {
 		used.Add(amounts)
@@ -59,7 +59,7 @@ func (h Held) Used() providertree.Resources {
 // Holdings are all allocations on one compute node.
 type Holdings struct {
 	// Providers are the root and all below it, by name.
-	Providers []Held
+	Providers []HeldProvider
 	// Consumers are the consumers with allocations of Providers, by uuid. Each has all its
 	// allocations, also those of other nodes' providers.
 	Consumers map[string]Consumer
@@ -87,7 +87,7 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	}
 	found := map[string]bool{}
 	for _, rp := range list {
-		held, err := c.readHeld(ctx, rp)
+		held, err := c.readHeldProvider(ctx, rp)
 		if err != nil {
 			return out, err
 		}
@@ -97,13 +97,14 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 			found[consumer] = true
 		}
 	}
-	slices.SortFunc(out.Providers, func(a, b Held) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Providers, func(a, b HeldProvider) int { return strings.Compare(a.Name, b.Name) })
 	for _, uuid := range slices.Sorted(maps.Keys(found)) {
 		consumer, err := c.Consumer(ctx, uuid)
 		if err != nil {
 			return out, err
 		}
-		if slices.ContainsFunc(out.Providers, func(p Held) bool { return len(consumer.Resources[p.UUID]) > 0 }) {
+		holds := func(p HeldProvider) bool { return len(consumer.Resources[p.UUID]) > 0 }
+		if slices.ContainsFunc(out.Providers, holds) {
 			out.Consumers[uuid] = consumer
 			continue
 		}
@@ -114,10 +115,10 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	return out, nil
 }
 
-// readHeld reads one provider's inventories and allocations.
-func (c *Client) readHeld(ctx context.Context, rp wire.ResourceProvider) (Held, error) {
+// readHeldProvider reads one provider's inventories and allocations.
+func (c *Client) readHeldProvider(ctx context.Context, rp wire.ResourceProvider) (HeldProvider, error) {
 	uuid := canonical(rp.UUID)
-	out := Held{UUID: uuid, Name: rp.Name, Allocations: map[string]providertree.Resources{}}
+	out := HeldProvider{UUID: uuid, Name: rp.Name, Allocations: map[string]providertree.Resources{}}
 	var inventories wire.Inventories
 	var allocations map[string]wire.HeldAllocation
 	err := c.placement.Do(ctx, http.MethodGet, "/resource_providers/"+uuid+"/inventories", nil, &inventories)

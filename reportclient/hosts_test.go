@@ -127,17 +127,18 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 1 })
 	requests := &counter{}
 	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = requests })
-	stock := func(total, reserved int64) providertree.Inventory {
+	inventoryOf := func(total, reserved int64) providertree.Inventory {
 		return providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: 1.5}
 	}
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
 		`{"classes": {"VCPU": 12, "MEMORY_MB": 96, "DISK_GB": 150, "PCPU": 12}, "traits": ["HW_CPU"]}`)
-	ok(t, apply(t, client, inventory(cn1, "VCPU", stock(8, 0)), inventory(cn1, "MEMORY_MB", stock(64, 0)),
-		inventory(cn1, "DISK_GB", stock(100, 1)),
-		inventory(cn1, "PCPU", stock(8, 0)), traits(cn1, "COMPUTE_NODE", "HW_CPU_X86_AVX", "HW_CPU_X86_VMX")))
+	ok(t, apply(t, client, inventory(cn1, "VCPU", inventoryOf(8, 0)), inventory(cn1, "MEMORY_MB", inventoryOf(64, 0)),
+		inventory(cn1, "DISK_GB", inventoryOf(100, 1)),
+		inventory(cn1, "PCPU", inventoryOf(8, 0)), traits(cn1, "COMPUTE_NODE", "HW_CPU_X86_AVX", "HW_CPU_X86_VMX")))
 	fewer := func(t *testing.T, tr *providertree.Tree) {
 		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{
-			"VCPU": stock(16, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20), "CUSTOM_GPU": stock(4, 0),
+			"VCPU": inventoryOf(16, 0), "MEMORY_MB": inventoryOf(32, 0), "DISK_GB": inventoryOf(100, 20),
+			"CUSTOM_GPU": inventoryOf(4, 0),
 		})).Or(t)
 		testproc.Try(tr.SetTraits(id(cn1), []string{
 			"COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0",
@@ -162,7 +163,8 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 		fresh := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t)
 		for which, tree := range map[string]*providertree.Tree{"cached": cached, "stored": fresh} {
 			root, _ := tree.Provider(id(cn1))
-			want := providertree.Inventories{"VCPU": stock(8, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20)}
+			want := providertree.Inventories{"VCPU": inventoryOf(8, 0), "MEMORY_MB": inventoryOf(32, 0),
+				"DISK_GB": inventoryOf(100, 20)}
 			if !root.Inventories.Equal(want) {
 				t.Errorf("%s after pass %d: %+v", which, pass, root.Inventories)
 			}

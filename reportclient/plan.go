@@ -81,11 +81,11 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 	}
 	plan.ensureSymbols(known, desired)
 	// A name that passes from a provider that goes to one that comes must be free first.
-	early := slices.ContainsFunc(changes.Removed, func(p providertree.Provider) bool {
+	deleteFirst := slices.ContainsFunc(changes.Removed, func(p providertree.Provider) bool {
 		_, wanted := desired.ProviderByName(p.Name)
 		return wanted
 	})
-	if early {
+	if deleteFirst {
 		plan.deletions(changes)
 	}
 	fresh := freshProviders(known, desired)
@@ -100,7 +100,7 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 				Parent: c.After.ParentUUID, Before: &c.Before})
 		}
 	}
-	if !early {
+	if !deleteFirst {
 		plan.deletions(changes)
 	}
 	eachFromLeaves(known, desired, func(before, after providertree.Provider) {

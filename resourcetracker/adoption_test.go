@@ -154,7 +154,7 @@ func (s *scene) former() {
 	must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other",
 		Providers: map[string]ownership.Provider{
 			nodeUUID: {Name: "cn1", Owner: ownership.Driver,
-				Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver,
+				Inventories: map[string]ownership.OwnedInventory{"VCPU": {Owner: ownership.Driver,
 					Inventory: providertree.Inventory{Total: 8}}}},
 		}}))
 }

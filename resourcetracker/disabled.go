@@ -83,8 +83,8 @@ func (t *Tracker) writeDisabledOfAll(ctx context.Context) {
 	}
 	t.mu.Unlock()
 	for _, n := range states {
-		for _, meant := range enabling {
-			n.enabling = n.enabling || meant(n.Name)
+		for _, selects := range enabling {
+			n.enabling = n.enabling || selects(n.Name)
 		}
 		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 		t.writeDisabled(ctx, plugins.Node{Name: n.Name, UUID: n.UUID}, n)

@@ -18,8 +18,9 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 	}
 	kept = append(kept, d.refused...)
 	draining := make([]string, 0, len(d.draining))
-	for _, r := range d.draining {
-		draining = append(draining, r.String()+heldBy(d.holders[plugins.Place{Provider: r.Provider, Class: r.Class}]))
+	for _, item := range d.draining {
+		draining = append(draining,
+			item.String()+heldBy(d.holders[plugins.Place{Provider: item.Provider, Class: item.Class}]))
 	}
 	n.Layout, n.Shape = d.next.Layout, d.next.Layout
 	logged := map[string]bool{}

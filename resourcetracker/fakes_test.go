@@ -171,7 +171,7 @@ func (p *fakePlacement) Plan(known, desired *providertree.Tree) reportclient.Pla
 	return reportclient.NewPlan(known, p.Storable(known, desired))
 }
 
-// Storable makes it a [resourcetracker.Realist].
+// Storable implements [resourcetracker.Placement]: all of it can be stored.
 func (p *fakePlacement) Storable(_, desired *providertree.Tree) *providertree.Tree {
 	p.mu.Lock()
 	defer p.mu.Unlock()

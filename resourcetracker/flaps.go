@@ -38,18 +38,18 @@ func (k flapKey) String() string {
 
 // flapping is what was written of an item in the last passes.
 type flapping struct {
-	passes uint16 // a bit for each of the last passes, the newest is the lowest
-	total  int    // in how many passes in all, since the window was last empty
-	idle   int    // passes since the last that wrote it
-	values []string
-	turned bool // a value came back, or the numbers went up and down
-	grew   int  // -1, 0 or 1: which way the last change went
-	number int64
-	// reverts is how many passes restored it because another client had changed it, kept how many
-	// passes there were since the last of them, and found the value that the last one replaced, ""
-	// if unknown.
-	reverts, kept int
-	found         string
+	passes    uint16 // a bit for each of the last passes, the newest is the lowest
+	total     int    // in how many passes in all, since the window was last empty
+	idle      int    // passes since the last that wrote it
+	values    []string
+	reversed  bool // a value came back, or the numbers went up and down
+	direction int  // -1, 0 or 1: which way the last change went
+	number    int64
+	// reverts is how many passes restored it because another client had changed it, sinceRevert how
+	// many passes there were since the last of them, and found the value that the last one
+	// replaced, "" if unknown.
+	reverts, sinceRevert int
+	found                string
 }
 
 // flaps remembers which items the passes over one node wrote. Its memory is bounded by flapItems.
@@ -60,14 +60,14 @@ func (f flaps) observe(done []reportclient.Operation) {
 	for key, item := range f {
 		item.passes <<= 1
 		item.idle++
-		if item.kept++; item.kept > revertWindow {
+		if item.sinceRevert++; item.sinceRevert > revertWindow {
 			item.reverts = 0
 		}
 		switch {
 		case item.idle > revertWindow:
 			delete(f, key)
 		case item.passes == 0: // what was written last shows whether another client changes it
-			item.total, item.turned, item.grew = 0, false, 0
+			item.total, item.reversed, item.direction = 0, false, 0
 			item.values = item.values[len(item.values)-1:]
 		}
 	}
@@ -91,23 +91,23 @@ type flapValue struct {
 	text   string
 	number int64
 	// was is the text of what Placement had before; "" if that is not known.
-	was string
+	before string
 }
 
 func (f *flapping) write(v flapValue) {
 	f.idle = 0
-	if n := len(f.values); n > 0 && (f.values[n-1] == v.text || v.was != "" && f.values[n-1] != v.was) {
+	if n := len(f.values); n > 0 && (f.values[n-1] == v.text || v.before != "" && f.values[n-1] != v.before) {
 		// another client had changed it, and the driver's answer may follow from that: the driver
 		// did not flap, see Drift
-		f.values[n-1], f.number, f.found = v.text, v.number, v.was
+		f.values[n-1], f.number, f.found = v.text, v.number, v.before
 		f.passes |= 1
-		f.reverts, f.kept = f.reverts+1, 0
+		f.reverts, f.sinceRevert = f.reverts+1, 0
 		return
 	}
 	way := cmp.Compare(v.number, f.number)
-	f.turned = f.turned || slices.Contains(f.values, v.text) || f.grew*way < 0
+	f.reversed = f.reversed || slices.Contains(f.values, v.text) || f.direction*way < 0
 	if len(f.values) > 0 {
-		f.grew = way
+		f.direction = way
 	}
 	f.passes, f.total, f.number = f.passes|1, f.total+1, v.number
 	if f.values = append(f.values, v.text); len(f.values) > flapValues {
@@ -117,7 +117,7 @@ func (f *flapping) write(v flapValue) {
 
 func (f *flapping) flaps() bool {
 	n := bits.OnesCount16(f.passes)
-	return n >= flapPasses && f.turned && f.total >= flapPasses || n == flapWindow && f.total >= flapWindow
+	return n >= flapPasses && f.reversed && f.total >= flapPasses || n == flapWindow && f.total >= flapWindow
 }
 
 // lines are the items that flap, sorted, each with its last values.
@@ -167,12 +167,12 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 	set := func(kind string, before, after []string) {
 		for _, item := range before {
 			if !slices.Contains(after, item) {
-				out[key(kind, item)] = flapValue{text: removed, was: was(added)}
+				out[key(kind, item)] = flapValue{text: removed, before: was(added)}
 			}
 		}
 		for _, item := range after {
 			if !slices.Contains(before, item) {
-				out[key(kind, item)] = flapValue{text: added, number: 1, was: was(removed)}
+				out[key(kind, item)] = flapValue{text: added, number: 1, before: was(removed)}
 			}
 		}
 	}
@@ -186,16 +186,17 @@ func flapValuesOf(op reportclient.Operation) map[flapKey]flapValue {
 	case reportclient.SetInventories:
 		for class, inv := range op.Inventories {
 			if former, had := before.Inventories[class]; !had {
-				out[key("inventory", class)] = flapValue{text: inventoryText(inv), number: inv.Total, was: was(removed)}
+				out[key("inventory", class)] = flapValue{text: inventoryText(inv), number: inv.Total,
+					before: was(removed)}
 			} else if !former.Equal(inv) {
 				out[key("inventory", class)] = flapValue{
-					text: inventoryText(inv), number: inv.Total, was: was(inventoryText(former)),
+					text: inventoryText(inv), number: inv.Total, before: was(inventoryText(former)),
 				}
 			}
 		}
 		for class, former := range before.Inventories {
 			if _, stays := op.Inventories[class]; !stays {
-				out[key("inventory", class)] = flapValue{text: removed, was: was(inventoryText(former))}
+				out[key("inventory", class)] = flapValue{text: removed, before: was(inventoryText(former))}
 			}
 		}
 	case reportclient.SetTraits:

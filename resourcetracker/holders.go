@@ -37,17 +37,17 @@ func (t *Tracker) holders(
 		return nil
 	}
 	out := map[plugins.Place][]string{}
-	for _, r := range draining {
-		u, read := state.used[r.Provider]
-		if r.Class == "" || !read {
+	for _, d := range draining {
+		u, read := state.used[d.Provider]
+		if d.Class == "" || !read {
 			continue
 		}
 		if u.holders == nil {
-			all, err := placement.ConsumersOf(ctx, r.Provider)
+			all, err := placement.ConsumersOf(ctx, d.Provider)
 			if err != nil {
 				t.config.Logger.Debug().
 					Str("driver", t.config.Name).
-					Str("provider", r.Provider).
+					Str("provider", d.Provider).
 					Err(err).
 					Msg("Failed to read the consumers of inventory that drains, so they are not listed.")
 				continue
@@ -58,9 +58,9 @@ func (t *Tracker) holders(
 					u.holders[class] = append(u.holders[class], consumer)
 				}
 			}
-			state.used[r.Provider] = u
+			state.used[d.Provider] = u
 		}
-		out[plugins.Place{Provider: r.Provider, Class: r.Class}] = u.holders[r.Class]
+		out[plugins.Place{Provider: d.Provider, Class: d.Class}] = u.holders[d.Class]
 	}
 	return out
 }

@@ -65,19 +65,11 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	return t.storable(d), nil
 }
 
-// Realist is a [Placement] that learns from refusals what it cannot write, see
-// [reportclient.Client.Storable].
-type Realist interface {
-	Storable(known, desired *providertree.Tree) *providertree.Tree
-}
-
 // storable omits what Placement cannot store, so that it is neither recorded as ours nor reported
 // as drift at every pass.
 func (t *Tracker) storable(d draft) draft {
-	if realist, ok := t.config.Placement.(Realist); ok {
-		if tree := realist.Storable(d.Known, d.Desired); tree != d.Desired {
-			d.Desired, d.next = tree, d.next.Exact(d.record, tree)
-		}
+	if tree := t.config.Placement.Storable(d.Known, d.Desired); tree != d.Desired {
+		d.Desired, d.next = tree, d.next.Exact(d.record, tree)
 	}
 	return d
 }
@@ -127,12 +119,12 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 	var texts []string
 	for _, u := range unmatched {
 		state.unmatched[u.Key] = true
-		elsewhere := false
+		onOtherNode := false
 		for _, other := range t.nodes {
 			// one that has had no pass yet may have it
-			elsewhere = elsewhere || other.State != Orphaned && !other.unmatched[u.Key]
+			onOtherNode = onOtherNode || other.State != Orphaned && !other.unmatched[u.Key]
 		}
-		if u.Duplicate || !elsewhere {
+		if u.Duplicate || !onOtherNode {
 			texts = append(texts, u.Where+": "+u.Reason)
 		}
 	}
@@ -200,22 +192,22 @@ func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, 
 // that where the inventory is closed.
 func leaveOpen(known, desired *providertree.Tree, draining []ownership.Draining) (*providertree.Tree, error) {
 	out := desired.Clone()
-	for _, r := range draining {
-		if r.Class == "" {
+	for _, d := range draining {
+		if d.Class == "" {
 			continue
 		}
-		inv, _ := known.Inventory(r.Provider, r.Class)
-		if _, err := out.SetInventory(r.Provider, r.Class, inv); err != nil {
+		inv, _ := known.Inventory(d.Provider, d.Class)
+		if _, err := out.SetInventory(d.Provider, d.Class, inv); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// used is how much of a provider was allocated at one of its generations. An allocation raises the
-// generation; a deallocation does not always: neither a DELETE of allocations does, nor a move of
-// all that a consumer has to another provider.
-type used struct {
+// cachedUsage is how much of a provider was allocated at one of its generations. An allocation
+// raises the generation; a deallocation does not always: neither a DELETE of allocations does, nor
+// a move of all that a consumer has to another provider.
+type cachedUsage struct {
 	generation int64
 	amounts    providertree.Resources
 	read       time.Time
@@ -223,8 +215,8 @@ type used struct {
 	holders map[string][]string
 }
 
-// usedFor is how long usages are believed while the generation stays.
-const usedFor = 5 * time.Minute
+// usageLifetime is how long usages are believed while the generation stays.
+const usageLifetime = 5 * time.Minute
 
 // usages reads how much is allocated of some providers, unless that is known for the generation
 // that they have, and is not old.
@@ -232,23 +224,23 @@ func (t *Tracker) usages(
 	ctx context.Context, state *nodeState, known *providertree.Tree, providers []string,
 ) (providertree.ProviderResources, error) {
 	out := make(providertree.ProviderResources, len(providers))
-	fresh := make(map[string]used, len(providers))
+	fresh := make(map[string]cachedUsage, len(providers))
 	for _, uuid := range providers {
 		p, _ := known.Provider(uuid)
 		if p.Generation == providertree.NoGeneration {
 			continue
 		}
 		u, cached := state.used[uuid]
-		if !cached || u.generation != p.Generation || time.Since(u.read) >= usedFor {
+		if !cached || u.generation != p.Generation || time.Since(u.read) >= usageLifetime {
 			amounts, err := t.config.Placement.Usages(ctx, uuid)
 			if err != nil {
 				if state.used == nil {
-					state.used = map[string]used{}
+					state.used = map[string]cachedUsage{}
 				}
 				maps.Copy(state.used, fresh) // with very many, one pass must not be enough
 				return nil, err
 			}
-			u = used{generation: p.Generation, amounts: amounts, read: time.Now()}
+			u = cachedUsage{generation: p.Generation, amounts: amounts, read: time.Now()}
 		}
 		fresh[uuid], out[uuid] = u, u.amounts
 	}

@@ -230,7 +230,7 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 						Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
 							nodeUUID: {Name: "cn1",
 								Owner: ownership.Driver,
-								Inventories: map[string]ownership.Stock{"VGPU": {Owner: ownership.Driver,
+								Inventories: map[string]ownership.OwnedInventory{"VGPU": {Owner: ownership.Driver,
 									Inventory: providertree.Inventory{Total: 4}}}},
 						}}))
 				s.driver.answer = func(tree *providertree.Tree,
@@ -366,7 +366,7 @@ func TestAReshapeClosesNothing(t *testing.T) {
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake",
 				Providers: map[string]ownership.Provider{
 					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
-						Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator,
+						Inventories: map[string]ownership.OwnedInventory{"CUSTOM_LICENSE": {Owner: ownership.Operator,
 							Inventory: license}}},
 				}}))
 		})
@@ -407,7 +407,7 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake",
 				Providers: map[string]ownership.Provider{
 					dead: {Name: "cn1_dead", Parent: nodeUUID, Owner: ownership.Driver,
-						Inventories: map[string]ownership.Stock{"FPGA": {Owner: ownership.Driver,
+						Inventories: map[string]ownership.OwnedInventory{"FPGA": {Owner: ownership.Driver,
 							Inventory: providertree.Inventory{Total: 2, Reserved: 2}}}},
 				}}))
 			s.driver.answer = func(tree *providertree.Tree,

@@ -186,9 +186,9 @@ func (t *Tracker) migrateStep(
 func withOperators(d draft, tree *providertree.Tree) *providertree.Tree {
 	out := tree.Clone()
 	for uuid, p := range d.record.Providers {
-		for class, stock := range p.Inventories {
+		for class, owned := range p.Inventories {
 			inv, there := d.Known.Inventory(uuid, class)
-			if stock.Owner == ownership.Operator && there && out.Exists(uuid) {
+			if owned.Owner == ownership.Operator && there && out.Exists(uuid) {
 				_, _ = out.SetInventory(uuid, class, inv) // it was valid where it comes from
 			}
 		}

@@ -251,7 +251,7 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1,
 				Providers: map[string]ownership.Provider{
 					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
-						Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver,
+						Inventories: map[string]ownership.OwnedInventory{"VCPU": {Owner: ownership.Driver,
 							Inventory: providertree.Inventory{Total: 8}},
 							"VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
 				}}))
@@ -369,7 +369,7 @@ func TestAStepSeesNothingOfTheOperators(t *testing.T) {
 			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1,
 				Providers: map[string]ownership.Provider{
 					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
-						Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator,
+						Inventories: map[string]ownership.OwnedInventory{"CUSTOM_LICENSE": {Owner: ownership.Operator,
 							Inventory: license},
 							"VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
 				}}))

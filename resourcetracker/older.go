@@ -14,7 +14,7 @@ import (
 func (t *Tracker) olderDriver(d draft, recorded, driver int) error {
 	e := &reshape.OlderDriverError{Recorded: recorded, Driver: driver}
 	if history, err := t.history(d.Node.UUID); err == nil { // it only helps to say what can be done
-		e.Reshape = reshape.WayBack(history, driver)
+		e.Reshape = reshape.ToUndo(history, driver)
 	}
 	return e
 }

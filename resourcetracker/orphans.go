@@ -24,8 +24,8 @@ const orphanInterval = 5 * time.Minute
 
 // orphans are the nodes that this driver reported and names no longer.
 type orphans struct {
-	looked time.Time // when last; zero: never
-	named  []string  // the uuids that the driver named then
+	checkedAt time.Time // when last; zero: never
+	named     []string  // the uuids that the driver named then
 }
 
 // findOrphans finds the nodes that the driver reported before and names no longer. It deletes a
@@ -48,10 +48,10 @@ func (t *Tracker) findOrphans(ctx context.Context, nodes []plugins.Node, held []
 	}
 	slices.Sort(named)
 	same := slices.Equal(named, t.orphans.named)
-	if same && (!t.hasOrphans() || time.Since(t.orphans.looked) < orphanInterval) {
+	if same && (!t.hasOrphans() || time.Since(t.orphans.checkedAt) < orphanInterval) {
 		return
 	}
-	t.orphans = orphans{looked: time.Now(), named: named}
+	t.orphans = orphans{checkedAt: time.Now(), named: named}
 	records, err := t.config.Records.List()
 	if err != nil {
 		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).
@@ -60,7 +60,7 @@ func (t *Tracker) findOrphans(ctx context.Context, nodes []plugins.Node, held []
 	found := map[string]string{} // names by uuid
 	for _, r := range records {
 		if r.Driver != t.config.Name || slices.Contains(named, r.Root) ||
-			t.config.Elsewhere != nil && t.config.Elsewhere(r.Root) {
+			t.config.HasOtherDriver != nil && t.config.HasOtherDriver(r.Root) {
 			continue
 		}
 		left, gone := t.examineOrphan(ctx, r)
@@ -121,7 +121,7 @@ func (t *Tracker) removeOrphan(ctx context.Context, r *ownership.Record, unknown
 	case unknown != nil:
 		return "the driver says that it was removed for good, but " + unknown.Error(), false
 	}
-	providers, err := ownership.RemoveNode(ctx, placement, r, t.config.Records)
+	providers, err := ownership.RemoveNode(ctx, placement, r, t.config.Records, t.config.NodeRemoved)
 	if err != nil {
 		return err.Error(), false
 	}

@@ -144,7 +144,7 @@ func TestOrphansAreExamined(t *testing.T) {
 					driver.fakeDriver = s.driver
 					s.also(func(config *resourcetracker.Config) {
 						config.Driver, config.Placement, config.Observer = driver, remover{s.placement}, counted
-						config.Elsewhere = func(root string) bool { return c.elsewhere && root == second }
+						config.HasOtherDriver = func(root string) bool { return c.elsewhere && root == second }
 						config.ReportedBy = func(_ context.Context, root string) (string, error) {
 							if root != second {
 								return "", errors.New("it is asked about " + root)

@@ -339,10 +339,6 @@ func (d draft) guardAnswer() error {
 // accepted is what Placement took of what was written: standard traits that it turned out not to
 // know were left out, which the client has said.
 func (t *Tracker) accepted(done []reportclient.Operation) []reportclient.Operation {
-	realist, ok := t.config.Placement.(Realist)
-	if !ok {
-		return done
-	}
 	out := make([]reportclient.Operation, 0, len(done))
 	for _, op := range done {
 		if op.Kind == reportclient.SetTraits {
@@ -350,7 +346,7 @@ func (t *Tracker) accepted(done []reportclient.Operation) []reportclient.Operati
 			if op.Before != nil {
 				before = op.Before.Traits
 			}
-			if op.Traits = possibleTraits(realist, op.UUID,
+			if op.Traits = possibleTraits(t.config.Placement, op.UUID,
 				op.Provider, before, op.Traits); slices.Equal(op.Traits, before) {
 				continue
 			}
@@ -360,8 +356,8 @@ func (t *Tracker) accepted(done []reportclient.Operation) []reportclient.Operati
 	return out
 }
 
-// possibleTraits is [Realist] for the traits of one provider.
-func possibleTraits(realist Realist, uuid, name string, before, after []string) []string {
+// possibleTraits is [Placement.Storable] for the traits of one provider.
+func possibleTraits(placement Placement, uuid, name string, before, after []string) []string {
 	with := func(traits []string) *providertree.Tree {
 		tree := &providertree.Tree{}
 		if tree.AddRoot(uuid, name) != nil {
@@ -376,6 +372,6 @@ func possibleTraits(realist Realist, uuid, name string, before, after []string) 
 	if known == nil || desired == nil { // it came from a tree, so this does not happen
 		return after
 	}
-	p, _ := realist.Storable(known, desired).Provider(uuid)
+	p, _ := placement.Storable(known, desired).Provider(uuid)
 	return p.Traits
 }

@@ -39,10 +39,10 @@ func TestPlanOfAReshape(t *testing.T) {
 				{UUID: nodeUUID, Name: "cn1", Before: 2,
 					After: 1,
 					Classes: []reshape.ClassPreview{{Class: "VGPU",
-						Before: &reshape.StockCount{Total: 4, Used: 3}}}},
+						Before: &reshape.InventoryCount{Total: 4, Used: 3}}}},
 				{UUID: gpu, Name: "cn1_gpu", Parent: nodeUUID, New: true, After: 2,
 					Classes: []reshape.ClassPreview{{Class: "VGPU",
-						After: &reshape.StockCount{Total: 4, Used: 3}}}},
+						After: &reshape.InventoryCount{Total: 4, Used: 3}}}},
 			}}
 		testproc.Same(t, cmp.Diff(want, r))
 		if len(plans[0].Plan.Operations) != 2 || s.writes() != 0 || len(s.outcomes()) != 0 {

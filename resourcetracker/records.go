@@ -102,7 +102,7 @@ func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, 
 	if isNew(d.Known, d.Node.UUID) {
 		return bare, nil
 	}
-	return t.answerAbout(ctx, d, bare)
+	return t.driverAnswer(ctx, d, bare)
 }
 
 // deniedTraits are the standard traits of an adopted root that the driver says the host does not
@@ -121,16 +121,16 @@ func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.
 	if err != nil {
 		return nil, err
 	}
-	answer, err := t.answerAbout(ctx, d, probe)
+	answer, err := t.driverAnswer(ctx, d, probe)
 	if err != nil {
 		return nil, err
 	}
 	return ownership.Denied(answer, d.Node.UUID, undecided), nil
 }
 
-// answerAbout is the driver's answer about a node of which Placement would have the root alone;
+// driverAnswer is the driver's answer about a node of which Placement would have the root alone;
 // bare itself if the driver asks for a reshape.
-func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.Tree) (*providertree.Tree, error) {
+func (t *Tracker) driverAnswer(ctx context.Context, d draft, bare *providertree.Tree) (*providertree.Tree, error) {
 	var answer *providertree.Tree
 	err := t.observe(ctx, StepDriver, d.Node.Name, func(ctx context.Context) (err error) {
 		answer, _, err = t.config.Driver.UpdateProviderTree(ctx, bare.Clone(), d.Node.Name, nil)

@@ -151,7 +151,7 @@ type nodeState struct {
 	// the tracker's configured was.
 	reshaped int64
 	// used is how much was allocated of what drains.
-	used map[string]used
+	used map[string]cachedUsage
 	// unmatched are the entries of provider.yaml that this node has no provider for, by their keys.
 	// Guarded by the tracker's mu.
 	unmatched map[string]bool
@@ -171,7 +171,7 @@ func (t *Tracker) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.status
-	s.Nodes, s.Contested, s.Named = []NodeStatus{}, slices.Clone(s.Contested), t.reached
+	s.Nodes, s.Contested, s.Named = []NodeStatus{}, slices.Clone(s.Contested), t.nodesNamed
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name].NodeStatus
 		n.Unanswered = n.State != Orphaned && (n.Unanswered || t.nameless)
@@ -200,7 +200,7 @@ func (t *Tracker) addNodes(nodes []plugins.Node) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.reached = true
+	t.nodesNamed = true
 }
 
 func (t *Tracker) stateOf(node plugins.Node) *nodeState {
@@ -208,7 +208,7 @@ func (t *Tracker) stateOf(node plugins.Node) *nodeState {
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
 	if s == nil || s.UUID != node.UUID {
-		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached &&
+		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.nodesNamed &&
 			!t.config.Running, flaps: flaps{}}
 		t.nodes[node.Name] = s
 	}
@@ -285,8 +285,8 @@ func (t *Tracker) noteAnswer(ctx context.Context, node string, err error) {
 // Cost: one read of the records, once, and only if the first question of all fails.
 func (t *Tracker) loadFormerNodes() {
 	t.mu.Lock()
-	done := t.reached || t.recalled
-	t.recalled = true
+	done := t.nodesNamed || t.recordsLoaded
+	t.recordsLoaded = true
 	t.mu.Unlock()
 	if done || t.config.Records == nil {
 		return
@@ -297,7 +297,7 @@ func (t *Tracker) loadFormerNodes() {
 			Msg("Not all records of former nodes can be read, so some are not shown until the driver names them.")
 	}
 	for _, r := range records {
-		if r.Driver == t.config.Name && (t.config.Elsewhere == nil || !t.config.Elsewhere(r.Root)) {
+		if r.Driver == t.config.Name && (t.config.HasOtherDriver == nil || !t.config.HasOtherDriver(r.Root)) {
 			t.stateOf(plugins.Node{Name: r.Node, UUID: r.Root})
 		}
 	}

@@ -38,6 +38,9 @@ type Driver interface {
 type Placement interface {
 	Tree(ctx context.Context, uuid, name string) (*providertree.Tree, error)
 	Plan(known, desired *providertree.Tree) reportclient.Plan
+	// Storable returns desired without what this Placement has refused and cannot store, or desired
+	// itself, see [reportclient.Client.Storable].
+	Storable(known, desired *providertree.Tree) *providertree.Tree
 	Apply(ctx context.Context, root string, plan reportclient.Plan) error
 	Usages(ctx context.Context, provider string) (providertree.Resources, error)
 
@@ -62,13 +65,16 @@ type Config struct {
 	// not get: two drivers that report one node would undo each other's inventory in every pass.
 	// Nil allows every node.
 	Claim func(ctx context.Context, nodes []plugins.Node, err error) map[string]*ClaimedError
-	// Elsewhere reports whether another driver of this agent reports the node with a uuid, so that
-	// it is not an orphan of this driver. Nil: no other driver does.
-	Elsewhere func(root string) bool
+	// HasOtherDriver reports whether another driver of this agent reports the node with a uuid, so
+	// that it is not an orphan of this driver. Nil: no other driver does.
+	HasOtherDriver func(root string) bool
 	// ReportedBy returns which other host reports a node that this host reported before; "" if no
 	// other does or that cannot be known. With an error the node is not deleted; [ErrNotNamed] says
 	// that it cannot be this host's any more. Nil: it cannot be known.
 	ReportedBy func(ctx context.Context, root string) (host string, err error)
+	// NodeRemoved is called with the uuid of a node that was deleted from Placement, after its
+	// record was. An error is shown as the reason why the node is still there. Nil: none.
+	NodeRemoved func(root string) error
 	// Running says that the agent is up already, because a reload added the driver. Then no error
 	// is fatal, and nothing is reshaped.
 	Running bool
@@ -152,7 +158,7 @@ type Tracker struct {
 	configured atomic.Int64
 	// when the pass under way must have ended, on the same clock as beat; 0: it waits for a dry
 	// run
-	overdue atomic.Int64
+	passDeadline atomic.Int64
 	// when the loop last showed life, in nanoseconds of the monotonic clock since start
 	beat  atomic.Int64
 	start time.Time
@@ -163,11 +169,11 @@ type Tracker struct {
 	timings Timings
 	hold    bool
 	// the driver has named its nodes once: those that come later do not come at start-up
-	reached bool
-	// nameless: it did not name them when it was last asked. recalled: those that it named when the
-	// agent ran before are known.
-	nameless, recalled bool
-	status             Status
+	nodesNamed bool
+	// nameless: it did not name them when it was last asked. recordsLoaded: those that it named
+	// when the agent ran before are known.
+	nameless, recordsLoaded bool
+	status                  Status
 	// of the last pass that failed before any node was reached
 	cause string
 	nodes map[string]*nodeState // by name, and orphans by orphanKey
@@ -238,9 +244,9 @@ func (t *Tracker) Changed(reason string) { requestPass(t.changes, reason) }
 
 // Enable requests a pass that removes [TraitStatusDisabled] from the nodes that are selected by
 // name, whichever client set it.
-func (t *Tracker) Enable(meant func(node string) bool) {
+func (t *Tracker) Enable(selects func(node string) bool) {
 	t.mu.Lock()
-	t.enabling = append(t.enabling, meant)
+	t.enabling = append(t.enabling, selects)
 	t.mu.Unlock()
 	t.Refresh("the node was enabled")
 }
@@ -308,7 +314,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			}
 			return nil
 		case <-beats.C:
-			if due := t.overdue.Load(); done == nil || due == 0 || int64(time.Since(t.start)) < due {
+			if due := t.passDeadline.Load(); done == nil || due == 0 || int64(time.Since(t.start)) < due {
 				t.heartbeat()
 			}
 			continue
@@ -408,8 +414,8 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 		return err
 	}
 	defer t.end()
-	t.overdue.Store(int64(time.Since(t.start) + t.overallDeadline()))
-	defer t.overdue.Store(0)
+	t.passDeadline.Store(int64(time.Since(t.start) + t.overallDeadline()))
+	defer t.passDeadline.Store(0)
 	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
 		t.noteOutcome(err, nil)
@@ -419,7 +425,7 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 	t.noteContested(held)
 	t.addNodes(nodes)
 	if requested { // an operator may have removed one just now, here or from the driver
-		t.orphans.looked = time.Time{}
+		t.orphans.checkedAt = time.Time{}
 	}
 	t.findOrphans(ctx, nodes, held)
 	enabling := t.takeEnabling()
@@ -429,8 +435,8 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 			break
 		}
 		state := t.stateOf(node)
-		for _, meant := range enabling {
-			state.enabling = state.enabling || meant(node.Name)
+		for _, selects := range enabling {
+			state.enabling = state.enabling || selects(node.Name)
 		}
 		if state.Held && !requested {
 			continue

@@ -37,9 +37,9 @@ func TestUndoClaimsNothing(t *testing.T) {
 		must(s, s.tracker.Undo(t.Context(), history, 1))
 		s.checkLayout(oldLayout)
 		record = testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-		stock := record.Providers[nodeUUID].Inventories
-		if _, ours := stock["CUSTOM_LICENSE"]; ours || stock["VGPU"].Owner != ownership.Driver {
-			t.Errorf("after the undo these are ours: %v", stock)
+		owned := record.Providers[nodeUUID].Inventories
+		if _, ours := owned["CUSTOM_LICENSE"]; ours || owned["VGPU"].Owner != ownership.Driver {
+			t.Errorf("after the undo these are ours: %v", owned)
 		}
 	})
 }

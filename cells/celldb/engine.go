@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb/engine"
 )
 
-// dbEngine is how a database engine is asked what a cell asks. Statements are the same for all where
-// they can be; what differs beside the words of its Dialect is here.
+// dbEngine is how a database engine is asked what a cell asks. Statements are the same for all
+// where they can be; what differs beside the words of its Dialect is here.
 type dbEngine struct {
 	serverquery.Engine
 	// present selects the rows of a host that it may have to do something about, soft those that

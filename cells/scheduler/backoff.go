@@ -31,8 +31,8 @@ type backoff struct {
 	mu        sync.Mutex
 	servers   map[string]*delay
 	placement delay
-	// unwritten is the last server for which Placement failed a write, and writesBefore how many writes
-	// it had carried out at that time.
+	// unwritten is the last server for which Placement failed a write, and writesBefore how many
+	// writes it had carried out at that time.
 	unwritten    string
 	writesBefore int64
 	// writes says that Placement is waited for because of writes.
@@ -104,10 +104,10 @@ func (b *backoff) recordUnanswered(uuid string, counts, query bool, now time.Tim
 	return own.tries, own.double(now)
 }
 
-// recordUnwritten records that Placement, which answers reads, has failed a write for a server. given is
-// how many writes it has carried out. others reports that it has carried out a write since it last
-// failed one for this server. all reports that it carries out none: it has failed the writes of two
-// servers in succession, and carried out none between them.
+// recordUnwritten records that Placement, which answers reads, has failed a write for a server.
+// given is how many writes it has carried out. others reports that it has carried out a write since
+// it last failed one for this server. all reports that it carries out none: it has failed the
+// writes of two servers in succession, and carried out none between them.
 func (b *backoff) recordUnwritten(uuid string, given int64) (others, all bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,9 +130,9 @@ func (b *backoff) delayOf(uuid string) *delay {
 	return b.servers[uuid]
 }
 
-// recordSuccess ends the wait for a server, and the wait for Placement if that was asked. If Placement
-// is waited for because of writes, it must have carried out one since. back reports that the wait
-// for Placement has ended.
+// recordSuccess ends the wait for a server, and the wait for Placement if that was asked. If
+// Placement is waited for because of writes, it must have carried out one since. back reports that
+// the wait for Placement has ended.
 func (b *backoff) recordSuccess(uuid string, asksPlacement bool, given int64) (back bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,8 +145,8 @@ func (b *backoff) recordSuccess(uuid string, asksPlacement bool, given int64) (b
 	return back
 }
 
-// recordPlacementFailure puts off everything that needs Placement. first reports that it was not put off
-// before.
+// recordPlacementFailure puts off everything that needs Placement. first reports that it was not
+// put off before.
 func (b *backoff) recordPlacementFailure(now time.Time) (wait time.Duration, first bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,7 +26,7 @@ func (w *world) modelled(a *agent, cells int) *numaHost {
 	h.providers[a.node] = h.root
 	if cells == 0 {
 		maps.Copy(h.root.free, map[string]int64{"VCPU": 24, "MEMORY_MB": 12288})
-		w.stock(a.node, h.root.free)
+		w.addInventory(a.node, h.root.free)
 		return h
 	}
 	ofCell, ofGPU := map[string]int64{"VCPU": 14, "MEMORY_MB": 7168}, map[string]int64{gpuClass: 6}

@@ -56,7 +56,7 @@ func drawHost(t *rapid.T, at *world, n int) *numaHost {
 		serial++
 		at.ask(http.MethodPost, "/resource_providers", body, nil)
 		maps.DeleteFunc(free, func(_ string, n int64) bool { return n == 0 })
-		at.stock(p.uuid, free, traits...)
+		at.addInventory(p.uuid, free, traits...)
 		h.providers[p.uuid] = p
 		return p
 	}

@@ -34,7 +34,7 @@ func (w *world) nest(a *agent, cells int) []string {
 // nestOf is nest with other cells and GPUs.
 func (w *world) nestOf(a *agent, cells int, ofCell, ofGPU map[string]int64) []string {
 	w.t.Helper()
-	w.stock(a.node, map[string]int64{"DISK_GB": 100})
+	w.addInventory(a.node, map[string]int64{"DISK_GB": 100})
 	var out []string
 	for i := range cells {
 		cell, gpu := childUUID(a.node, 2*i+1), childUUID(a.node, 2*i+2)
@@ -42,15 +42,15 @@ func (w *world) nestOf(a *agent, cells int, ofCell, ofGPU map[string]int64) []st
 			"name": fmt.Sprintf("%s_numa_%d", a.host, i), "parent_provider_uuid": a.node}, nil)
 		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": gpu,
 			"name": fmt.Sprintf("%s_gpu_%d", a.host, i), "parent_provider_uuid": cell}, nil)
-		w.stock(cell, ofCell, resourcerequest.TraitNUMARoot)
-		w.stock(gpu, ofGPU)
+		w.addInventory(cell, ofCell, resourcerequest.TraitNUMARoot)
+		w.addInventory(gpu, ofGPU)
 		out = append(out, cell)
 	}
 	return out
 }
 
-// stock gives a provider an inventory and traits.
-func (w *world) stock(uuid string, inventory map[string]int64, traits ...string) {
+// addInventory gives a provider an inventory and traits.
+func (w *world) addInventory(uuid string, inventory map[string]int64, traits ...string) {
 	w.t.Helper()
 	generation := func() int {
 		var p struct {
@@ -294,7 +294,7 @@ func (w *world) cellHosts(n int) {
 			body["parent_provider_uuid"] = numaUUID(parent)
 		}
 		w.ask(http.MethodPost, "/resource_providers", body, nil)
-		w.stock(numaUUID(n), inventory, traits...)
+		w.addInventory(numaUUID(n), inventory, traits...)
 	}
 	for host := range n {
 		root := (host + 1) * 100

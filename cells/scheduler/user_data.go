@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
-// userDataHosts says why hosts are mapped. User data often has secrets, and goes only to hosts that a
-// person enrolled or mapped.
+// userDataHosts says why hosts are mapped. User data often has secrets, and goes only to hosts that
+// a person enrolled or mapped.
 type userDataHosts struct {
 	enrolled map[string]bool // hosts, by a person
 	patterns []string        // of the names of hosts that no person enrolled

@@ -41,11 +41,11 @@ func (r *Record) endMigration(m *Migration, giveBack bool) {
 }
 
 // abort ends a migration that is not a build, for an administrator, if it has no destination yet or
-// waits for a host that is down. The server stays on the destination if the migration was confirmed
-// or the source has not reported that its guest exists; otherwise it goes back. When the host that
-// is down comes back, it removes its guest: a source because of the migration, a destination
-// because of a finished evacuation that gets the uuid. It returns false if the migration was
-// aborted before.
+// waits for a host that is down. The server stays on the destination if the migration was
+// confirmed, or if a revert waits for the report of the source while the destination is up;
+// otherwise it goes back. When the host that is down comes back, it removes its guest: a source
+// because of the migration, a destination because of a finished evacuation that gets the uuid. It
+// returns false if the migration was aborted before.
 func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost

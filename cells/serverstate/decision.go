@@ -66,8 +66,9 @@ func (r *Record) decide(m *Migration, confirm bool, up func(host string) bool, n
 	return true, nil
 }
 
-// applySourceGuest records whether the source of a finished migration still has its guest. A revert that
-// waits for that continues if it has. Otherwise the revert ends, and the server stays where it is.
+// applySourceGuest records whether the source of a finished migration still has its guest. A revert
+// that waits for that continues if it has. Otherwise the revert ends, and the server stays where it
+// is.
 func (r *Record) applySourceGuest(m *Migration, report cellwire.Report, now time.Time) (changed bool) {
 	s := &r.Server
 	guest := cellwire.SourceGuestThere

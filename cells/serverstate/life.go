@@ -302,8 +302,8 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 	return changed, nil
 }
 
-// MarkFreed records that the compute API has removed the allocations. It is refused (conflict) for a
-// server that is not deleted.
+// MarkFreed records that the compute API has removed the allocations. It is refused (conflict) for
+// a server that is not deleted.
 func (r *Record) MarkFreed() (changed bool, err error) {
 	if !r.Server.Deleted {
 		return false, Conflict("server %s is not deleted", r.Server.UUID)

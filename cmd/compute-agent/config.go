@@ -25,7 +25,7 @@ func newConfigCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, running, err := opts.LoadJudged(cmd.Context())
+			cfg, running, err := opts.LoadForCheck(cmd.Context())
 			if cfg == nil {
 				return err
 			}
@@ -35,7 +35,7 @@ func newConfigCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			check.Judged = cli.JudgedBy(running)
+			check.AgentDescription = cli.DescribeAgent(running)
 			return cli.Print(cmd, &opts, check, render.ConfigCheck)
 		},
 	}

@@ -21,12 +21,12 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check this host, and suggest fixes", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, running, cfgErr := opts.LoadJudged(cmd.Context())
+			cfg, running, cfgErr := opts.LoadForCheck(cmd.Context())
 			env, err := doctor.Host(cfg, cfgErr, user)
 			if err != nil {
 				return err
 			}
-			env.Judged = cli.JudgedBy(running)
+			env.AgentDescription = cli.DescribeAgent(running)
 			env.Complete(services(cmd.Context(), opts.File))
 			var results []doctor.Result
 			_ = cli.WithProgress(cmd, "Checking this host", func(*render.Progress) error {
@@ -75,7 +75,7 @@ func newDoctorDevices() *cobra.Command {
 		Use: "devices", Short: "List the GPUs, network devices and mediated device types of this host",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := opts.LoadJudged(cmd.Context())
+			cfg, _, err := opts.LoadForCheck(cmd.Context())
 			if err != nil {
 				return err
 			}

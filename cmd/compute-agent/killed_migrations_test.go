@@ -114,7 +114,7 @@ var onlineMigrations = map[string]onlineMigration{
 // an old Placement wrote.
 func fillConsumers(t *testing.T, database string) {
 	t.Helper()
-	direct, err := placement.Direct(t.Context(), placement.Config{Database: database, Logger: zerolog.Nop()})
+	direct, err := placement.NewDirect(t.Context(), placement.Config{Database: database, Logger: zerolog.Nop()})
 	check(t, err)
 	ask := func(method, path string, body any) {
 		t.Helper()

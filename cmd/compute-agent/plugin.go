@@ -158,7 +158,7 @@ func newPluginList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the drivers that are configured or installed", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, _, err := opts.LoadJudged(cmd.Context())
+			cfg, _, err := opts.LoadForCheck(cmd.Context())
 			if err != nil {
 				return err
 			}

@@ -64,7 +64,7 @@ func newRefresh() *cobra.Command {
 // planReshape asks the running agent. If none runs, or the agent has read another configuration, it
 // starts the drivers itself: the next start of the agent reads the files as they are now.
 func planReshape(cmd *cobra.Command, opts *cli.Options) error {
-	cfg, _, err := opts.LoadJudged(cmd.Context())
+	cfg, _, err := opts.LoadForCheck(cmd.Context())
 	if err != nil {
 		return err
 	}

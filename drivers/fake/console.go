@@ -92,13 +92,13 @@ func (c *console) follow(h *hypervisor, uuid string) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		stirred := h.change()
+		changed := h.change()
 		if m, there, err := h.find(uuid); err == nil && (!there || m.Power != plugins.PowerRunning) {
 			_ = c.in.Close() // a pipe has no errors
 			return
 		}
 		select {
-		case <-stirred:
+		case <-changed:
 		case <-ticker.C:
 		case <-c.closed:
 			return

@@ -83,26 +83,26 @@ func kindOf(class string) (kind, bool) {
 // gets all of it if that fits.
 func (c config) spread(k kind, whole providertree.Inventory, granted portion, used map[string]int64) []portion {
 	n := k.count(c)
-	room := make([]int64, n)
-	for i := range room {
+	free := make([]int64, n)
+	for i := range free {
 		child := whole
 		child.Total, child.Reserved = part(whole.Total, i, n), part(whole.Reserved, i, n)
-		room[i] = child.Capacity() - used[k.child(i)]
+		free[i] = child.Capacity() - used[k.child(i)]
 	}
 	var out []portion
 	for left := granted.Amount; left > 0; {
 		best := 0
-		for i := range room {
-			if room[i] > room[best] {
+		for i := range free {
+			if free[i] > free[best] {
 				best = i
 			}
 		}
 		some := granted
-		some.Child, some.Amount = k.child(best), min(left, room[best])
+		some.Child, some.Amount = k.child(best), min(left, free[best])
 		if some.Amount <= 0 { // more was granted than there is: it is not for a hypervisor to say so
 			some.Amount = left
 		}
-		room[best] -= some.Amount
+		free[best] -= some.Amount
 		left -= some.Amount
 		out = append(out, some)
 	}

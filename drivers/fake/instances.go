@@ -309,7 +309,7 @@ func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 	h := d.hypervisor()
 	before, err := h.states()
 	for {
-		configured, stirred := d.change(), h.change()
+		configured, powerChanged := d.change(), h.change()
 		d.crash(h)
 		if now, unreadable := h.states(); unreadable == nil {
 			if err != nil { // the former state is not known
@@ -320,7 +320,7 @@ func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 			before, err = now, nil
 		}
 		select {
-		case <-stirred:
+		case <-powerChanged:
 		case <-configured:
 			if next := d.hypervisor(); next != h {
 				h = next

@@ -47,8 +47,8 @@ type guestFacts struct {
 	failed bool
 }
 
-// remembered are answers of libvirt that hold for a connection, and are not asked for again.
-type remembered struct {
+// reusedAnswers are answers of libvirt that hold for a connection, and are not asked for again.
+type reusedAnswers struct {
 	// connection is the number of the connection that answered.
 	connection uint64
 	// text is libvirt's capabilities document, caps and kinds its content.
@@ -71,8 +71,8 @@ type remembered struct {
 	// guests are of the kinds asked.
 	asked  []capabilities.Kind
 	guests *guestFacts
-	// odd is for how many passes guests has stood with a discrepancy.
-	odd int
+	// discrepantPasses is for how many passes guests has stood with a discrepancy.
+	discrepantPasses int
 }
 
 // queryLibvirt asks libvirt for everything. Cached answers of an earlier connection are dropped.
@@ -81,13 +81,13 @@ type remembered struct {
 func (d *Driver) queryLibvirt(ctx context.Context, l *hypervisor.Link, cpu inventory.GuestCPU) (answers, error) {
 	type first struct {
 		answers
-		known remembered
+		known reusedAnswers
 	}
 	// The call may continue after its caller gave up, so it gets copies.
 	known := d.known
 	a, err := hypervisor.Call(ctx, l, "the host's inventory", func(c hypervisor.Conn) (first, error) {
 		if now := d.connections.Load(); now != known.connection {
-			known = remembered{connection: now}
+			known = reusedAnswers{connection: now}
 		}
 		a, err := askHost(c, &known, cpu)
 		return first{a, known}, err
@@ -100,7 +100,7 @@ func (d *Driver) queryLibvirt(ctx context.Context, l *hypervisor.Link, cpu inven
 	return a.answers, err
 }
 
-func askHost(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (a answers, err error) {
+func askHost(c hypervisor.Conn, known *reusedAnswers, cpu inventory.GuestCPU) (a answers, err error) {
 	if a.hypervisor, err = c.Type(); err != nil {
 		return a, fmt.Errorf("asking libvirt for its type: %w", err)
 	}
@@ -144,7 +144,7 @@ func askHost(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (a an
 // them does not fail the pass.
 //
 // Cost: two calls for each model, once.
-func askModels(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (features []string, problem string) {
+func askModels(c hypervisor.Conn, known *reusedAnswers, cpu inventory.GuestCPU) (features []string, problem string) {
 	models := cpu.ModelsFor(known.caps.Arch)
 	if models == nil || known.modelArch == known.caps.Arch && slices.Equal(known.models, models) {
 		return known.modelFeatures, ""
@@ -176,7 +176,7 @@ func askModels(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (fe
 }
 
 // read takes the capabilities in.
-func (r *remembered) read(text string) error {
+func (r *reusedAnswers) read(text string) error {
 	caps, err := capabilities.ParseHost(text)
 	if err != nil {
 		return err
@@ -192,12 +192,12 @@ func (r *remembered) read(text string) error {
 // askGuests requests what guests can have, with one call for each kind of guest: libvirt may run an
 // emulator to find out. What libvirt refuses without write access is taken from the file saved. A
 // failure is a discrepancy and does not fail the pass.
-func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered, saved string) (guestFacts, error) {
+func askGuests(ctx context.Context, l *hypervisor.Link, known *reusedAnswers, saved string) (guestFacts, error) {
 	if known.guests != nil && slices.Equal(known.asked, known.kinds) {
 		if len(known.guests.discrepancies) > 0 {
-			known.odd++
+			known.discrepantPasses++
 		}
-		if known.odd < lookAgain {
+		if known.discrepantPasses < lookAgain {
 			return *known.guests, nil
 		}
 	}
@@ -238,7 +238,7 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered, saved
 			return guestFacts{}, err
 		}
 	}
-	known.asked, known.guests, known.odd = known.kinds, &g, 0
+	known.asked, known.guests, known.discrepantPasses = known.kinds, &g, 0
 	return g, nil
 }
 

@@ -75,7 +75,7 @@ type hostDevice struct {
 	MaxVirtualFunctions int    `json:"max_virtual_functions"`
 	PhysicalFunction    string `json:"physical_function,omitempty"`
 
-	makesMdevs bool
+	isMdevParent bool
 }
 
 type hostMdevType struct {
@@ -106,7 +106,7 @@ func Devices(w io.Writer, args []string) error {
 		return err
 	}
 	m := host.Machine("")
-	labels, odd := discovery.Labels(*chroot, m)
+	labels, discrepancies := discovery.Labels(*chroot, m)
 	list := listDevices(m, labels)
 	caches, more := discovery.Caches(*chroot, m)
 	list.addCells(m, caches)
@@ -117,7 +117,7 @@ func Devices(w io.Writer, args []string) error {
 	for _, p := range processors {
 		list.Processors = append(list.Processors, hostProcessor(p))
 	}
-	for _, d := range slices.Concat(odd, more) {
+	for _, d := range slices.Concat(discrepancies, more) {
 		list.Discrepancies = append(list.Discrepancies, d.Text)
 	}
 	if *output == "text" {
@@ -172,7 +172,7 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 			ProductID: fmt.Sprintf("%04x", d.Product),
 			Vendor:    l.Vendor, Product: l.Product, Class: l.Class, Cell: cellNumber(d.Cell), Driver: d.Driver,
 			IOMMUGroup: l.IOMMUGroup, Bridge: l.Bridge,
-			VirtualFunctions: len(d.Virtual), MaxVirtualFunctions: d.MaxVirtual, makesMdevs: parents[d.Address],
+			VirtualFunctions: len(d.Virtual), MaxVirtualFunctions: d.MaxVirtual, isMdevParent: parents[d.Address],
 		}
 		if d.Physical != nil {
 			one.PhysicalFunction = d.Physical.String()
@@ -266,7 +266,7 @@ func (h *hostDevices) configure() {
 		h.Configuration = append(h.Configuration, line)
 	}
 	for _, d := range slices.Concat(h.GPUs, h.NICs) {
-		if d.makesMdevs || d.VirtualFunctions > 0 {
+		if d.isMdevParent || d.VirtualFunctions > 0 {
 			continue
 		}
 		spec := fmt.Sprintf("  { vendor_id = %q, product_id = %q },", d.VendorID, d.ProductID)
@@ -402,7 +402,7 @@ func (d *Driver) nameProducts(cfg config, c choice) {
 		addresses[p.Name(c.host.Node)] = p.Address
 	}
 	names := make(map[string]string, len(addresses))
-	if len(addresses) > 0 && !c.invented(cfg) {
+	if len(addresses) > 0 && !c.hasTestDriver(cfg) {
 		labels := d.labels.labelsOf(cfg, c.machine)
 		for provider, address := range addresses {
 			if name := labels[address].ProductName(); name != "" {

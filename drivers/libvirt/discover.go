@@ -175,13 +175,13 @@ func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, e
 	return kib, nil
 }
 
-// invented reports whether the host's devices are those of libvirt's test driver.
-func (f facts) invented(cfg config) bool { return f.hypervisor == testDriver && cfg.Chroot == "/" }
+// hasTestDriver reports whether the host's devices are those of libvirt's test driver.
+func (f facts) hasTestDriver(cfg config) bool { return f.hypervisor == testDriver && cfg.Chroot == "/" }
 
 // discoverMachine reads /sys and compares it with libvirt. If libvirt's host is invented and chroot
 // is not set, it uses libvirt's host, which has no NUMA cells and no CPU topology.
 func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.Link, f *facts) error {
-	if f.invented(cfg) {
+	if f.hasTestDriver(cfg) {
 		devices, err := nodeDevices(ctx, l)
 		if err != nil {
 			return err
@@ -191,14 +191,14 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	}
 	host, err := d.readHost(ctx, cfg)
 	if err != nil {
-		return d.brokenHost(err)
+		return d.hostError(err)
 	}
 	if cfg.pmem.Configured() {
 		if f.pmem, err = discovery.ReadPMEM(cfg.Chroot); err != nil {
-			return d.brokenHost(err)
+			return d.hostError(err)
 		}
 	}
-	d.broken = ""
+	d.lastHostError = ""
 	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
 	f.threaded = threaded(f.machine)
 	if f.hypervisor != testDriver {
@@ -214,11 +214,11 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	return d.markPowered(cfg, discovery.Root(cfg.Chroot), f)
 }
 
-// brokenHost makes the first error of /sys a temporary one: while devices are added or removed, the
+// hostError makes the first error of /sys a temporary one: while devices are added or removed, the
 // kernel's files contradict each other. An error that the last pass had too is permanent.
-func (d *Driver) brokenHost(err error) error {
-	before := d.broken
-	if d.broken = err.Error(); d.broken != before {
+func (d *Driver) hostError(err error) error {
+	before := d.lastHostError
+	if d.lastHostError = err.Error(); d.lastHostError != before {
 		return &notReadyError{err}
 	}
 	return err
@@ -259,12 +259,12 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	if len(f.caps.Cells) == 0 {
 		return nil, nil // a hypervisor without an idea of them
 	}
-	said := capabilities.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
+	reported := capabilities.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
 	cells := f.machine
 	cells.Devices, cells.Parents = nil, nil
 	managed := cfg.power.Switchable() // go on and off between the two answers
 	discrepancies := machine.Compare(cells.Without(managed),
-		capabilities.FromLibvirt(said).Without(managed), cfg.types.Enabled)
+		capabilities.FromLibvirt(reported).Without(managed), cfg.types.Enabled)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err
@@ -304,15 +304,15 @@ func (d *Driver) compareDevices(
 
 // report chooses what is reported of what was found.
 func (d *deviceComparison) report(before deviceComparison) {
-	stood := before.discrepancies
+	earlier := before.discrepancies
 	switch {
 	case d.connection != before.connection || d.config != before.config:
-		stood = d.found
+		earlier = d.found
 	case d.events == before.events:
-		stood = before.found
+		earlier = before.found
 	}
 	for _, one := range d.found {
-		if slices.ContainsFunc(stood, func(s machine.Discrepancy) bool { return s.Key == one.Key }) {
+		if slices.ContainsFunc(earlier, func(s machine.Discrepancy) bool { return s.Key == one.Key }) {
 			d.discrepancies = append(d.discrepancies, one)
 		}
 	}

@@ -20,13 +20,13 @@ const diskTimeout = 10 * time.Second
 // disks measures the file system of the guests' disks.
 type disks struct {
 	measure func(configured string) (discovery.Filesystem, error)
-	pending late[string, discovery.Filesystem]
+	pending limitedRead[string, discovery.Filesystem]
 }
 
 // discover measures the configured directory, or the usual one for "".
 func (d *disks) discover(ctx context.Context, configured string) (discovery.Filesystem, error) {
 	disk, err := d.pending.await(ctx, configured, func() (discovery.Filesystem, error) { return d.measure(configured) })
-	if !errors.Is(err, errLate) {
+	if !errors.Is(err, errNoResponse) {
 		return disk, err
 	}
 	where := configured
@@ -39,30 +39,30 @@ func (d *disks) discover(ctx context.Context, configured string) (discovery.File
 	}
 }
 
-// late reads files that may be on a network file system, which blocks the caller forever if its
-// server is down. So each read has its own goroutine, one at a time.
-type late[K comparable, T any] struct {
+// limitedRead reads files that may be on a network file system, which blocks the caller forever if
+// its server is down. So each read has its own goroutine, one at a time.
+type limitedRead[K comparable, T any] struct {
 	key     K
-	pending chan looked[T] // nil if none is under way
+	pending chan readResult[T] // nil if none is under way
 }
 
-type looked[T any] struct {
+type readResult[T any] struct {
 	out T
 	err error
 }
 
-// errLate means that a read did not end in time.
-var errLate = errors.New("the file system does not respond")
+// errNoResponse means that a read did not end in time.
+var errNoResponse = errors.New("the file system does not respond")
 
 // await waits for a look, for diskTimeout at most. One that ends too late serves the next call with
-// the same key. Errors: errLate; those of the look.
-func (l *late[K, T]) await(ctx context.Context, key K, look func() (T, error)) (T, error) {
+// the same key. Errors: errNoResponse; those of the look.
+func (l *limitedRead[K, T]) await(ctx context.Context, key K, look func() (T, error)) (T, error) {
 	if l.pending == nil || l.key != key {
-		answers := make(chan looked[T], 1)
+		answers := make(chan readResult[T], 1)
 		l.pending, l.key = answers, key
 		go func() {
 			out, err := look()
-			answers <- looked[T]{out, err}
+			answers <- readResult[T]{out, err}
 		}()
 	}
 	limit := time.NewTimer(diskTimeout)
@@ -75,7 +75,7 @@ func (l *late[K, T]) await(ctx context.Context, key K, look func() (T, error)) (
 	case <-ctx.Done():
 	}
 	var none T
-	return none, errLate
+	return none, errNoResponse
 }
 
 // checkAccess notes which directories of instances the user that emulators run as surely cannot

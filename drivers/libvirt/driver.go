@@ -26,14 +26,14 @@ type Driver struct {
 	connections atomic.Uint64
 
 	// State kept from pass to pass. Passes never overlap.
-	known            remembered
+	known            reusedAnswers
 	deviceComparison deviceComparison
 	labels           deviceLabels
 	domainCache      domainCache
 	discrepancies    discrepancies
 	disks            disks
-	access           late[string, map[string]string]
-	broken           string // what is wrong with /sys
+	access           limitedRead[string, map[string]string]
+	lastHostError    string // what is wrong with /sys
 	powerChecked     int    // the number of the configuration
 	loggedDisk       string
 	savedFile        string // domainCapabilitiesFile, or that of a test
@@ -96,7 +96,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if !same {
 		d.link = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
 			URI: cfg.URI, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout,
-			Explain: hypervisor.Explain, Up: func() { d.connections.Add(1) }, EventLog: d.eventLog,
+			Explain: hypervisor.Explain, Connected: func() { d.connections.Add(1) }, EventLog: d.eventLog,
 		})
 	}
 	d.mu.Unlock()

@@ -89,7 +89,7 @@ func askToSave(c hypervisor.Conn) (saved savedCapabilities, err error) {
 		return saved, fmt.Errorf("the versions: %w", err)
 	}
 	saved.Libvirt, saved.Emulator = inventory.Version(libvirt), inventory.Version(emulator)
-	var known remembered
+	var known reusedAnswers
 	text, err := c.Capabilities()
 	if err == nil {
 		err = known.read(text)

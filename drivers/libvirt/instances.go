@@ -95,10 +95,10 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 			Directory: func(ctx context.Context) (string, error) {
 				return instancesDirectory(ctx, cfg.guestsDirectory())
 			},
-			Look:  d.discoverHost,
-			Power: d.powerSetup(cfg, read),
-			Read:  read,
-			Write: links,
+			Discover: d.discoverHost,
+			Power:    d.powerSetup(cfg, read),
+			Read:     read,
+			Write:    links,
 		})
 	}
 	limited, cancel := context.WithTimeout(ctx, closeTime)

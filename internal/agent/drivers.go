@@ -246,11 +246,12 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 		Claim: func(ctx context.Context, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
 			return a.claims.Claim(ctx, d.name, nodes, err)
 		},
-		Elsewhere: func(root string) bool { return a.claims.Elsewhere(root, d.name) },
+		HasOtherDriver: func(root string) bool { return a.claims.HasOtherDriver(root, d.name) },
 		ReportedBy: func(ctx context.Context, root string) (string, error) {
 			host, _, err := a.reportedBy(ctx, root)
 			return host, err
 		},
+		NodeRemoved:    a.forgetNode,
 		Journal:        a.state.Journal,
 		Records:        a.state.Records,
 		ProviderConfig: a.providerConfig,

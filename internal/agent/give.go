@@ -26,11 +26,11 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.As
 	}
 	drivers := a.drivers.active()
 	var names []string
-	give := func() error { return a.assign(node, r.To) }
+	assign := func() error { return a.assign(node, r.To) }
 	for _, d := range drivers {
 		names = append(names, d.name)
 		if d.name == node.Driver && d.name != r.To {
-			give = func() error { return d.tracker.BetweenPasses(ctx, func() error { return a.assign(node, r.To) }) }
+			assign = func() error { return d.tracker.BetweenPasses(ctx, func() error { return a.assign(node, r.To) }) }
 		}
 	}
 	out := newAssignment(node, r.To, names)
@@ -48,10 +48,10 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.As
 	if r.DryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
-	if err := give(); err != nil {
+	if err := assign(); err != nil {
 		return out, err
 	}
-	out.Given = true
+	out.Done = true
 	for _, d := range drivers {
 		if d.name == node.Driver || d.name == r.To {
 			d.tracker.Refresh("the node was assigned to another driver")
@@ -102,6 +102,6 @@ func GiveNodeOffline(
 	if err := a.assign(node, r.To); err != nil {
 		return out, err
 	}
-	out.Given = true
+	out.Done = true
 	return out, nil
 }

@@ -169,7 +169,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	h.await(mark, `"node-claimed-twice"`)
 	client := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket())
 	assignment := testproc.Try(client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})).Or(t)
-	if !assignment.Given || assignment.From != "fake" {
+	if !assignment.Done || assignment.From != "fake" {
 		t.Fatalf("GiveNode: got %+v, want it given from fake", assignment)
 	}
 	h.await(mark, `"operation":"`, disabledTrait, `"driver":"renamed"`)

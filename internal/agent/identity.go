@@ -76,7 +76,6 @@ type admission struct {
 	state  *identity.State
 	driver string
 	guests plugins.GuestLister
-	forget func(root string) error
 
 	mu       sync.Mutex
 	admitted map[string]plugins.Node // by uuid
@@ -89,7 +88,7 @@ func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 		return a.placement
 	}
 	return &admission{
-		Client: a.placement, state: a.state.Identity, driver: d.name, guests: d.plugin, forget: a.forgetNode,
+		Client: a.placement, state: a.state.Identity, driver: d.name, guests: d.plugin,
 		admitted: map[string]plugins.Node{},
 	}
 }
@@ -131,6 +130,3 @@ func (a *admission) Apply(ctx context.Context, root string, plan reportclient.Pl
 	}
 	return a.state.Reported(node, a.driver)
 }
-
-// NodeRemoved implements [ownership.RemovalObserver].
-func (a *admission) NodeRemoved(root string) error { return a.forget(root) }

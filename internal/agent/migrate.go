@@ -200,8 +200,8 @@ func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 // withDatabase runs f while the agent's Placement is a database that this process has opened.
 func (m *migration) withDatabase(ctx context.Context, database string, f func(ctx context.Context) error) (err error) {
 	cfg := m.opts.Placement
-	cfg.Database, cfg.Logger, cfg.Alone = database, m.agent.log, true
-	direct, err := placement.Direct(ctx, cfg)
+	cfg.Database, cfg.Logger, cfg.Exclusive = database, m.agent.log, true
+	direct, err := placement.NewDirect(ctx, cfg)
 	if err != nil {
 		return refuseDatabase(err, m.out.Database)
 	}

@@ -147,8 +147,8 @@ func (a *Agent) removal(
 	if err != nil {
 		return out, err
 	}
-	for _, o := range check.Blockers {
-		out.ViolationGroups = append(out.ViolationGroups, o.String())
+	for _, b := range check.Blockers {
+		out.ViolationGroups = append(out.ViolationGroups, b.String())
 	}
 	found := access.ServersOf(ctx, a.settings.current().CellClient, a.log, a.settings.current().Agent.Host, "")
 	if found.Unknown != "" {
@@ -165,12 +165,12 @@ func (a *Agent) removal(
 	if dryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
-	_, err = ownership.RemoveNode(ctx, a.placement, record, a.state.Records)
+	_, err = ownership.RemoveNode(ctx, a.placement, record, a.state.Records, nil)
 	var refused *ownership.RefusedError
 	switch {
 	case errors.As(err, &refused): // something changed since the check
-		for _, o := range refused.Blockers {
-			out.ViolationGroups = append(out.ViolationGroups, o.String())
+		for _, b := range refused.Blockers {
+			out.ViolationGroups = append(out.ViolationGroups, b.String())
 		}
 		return out, nil
 	case err != nil:

@@ -88,6 +88,8 @@ func (b *believing) Plan(known, desired *providertree.Tree) reportclient.Plan {
 	return reportclient.NewPlan(known, desired)
 }
 
+func (b *believing) Storable(_, desired *providertree.Tree) *providertree.Tree { return desired }
+
 func (b *believing) Apply(_ context.Context, root string, _ reportclient.Plan) error {
 	b.known[root] = b.desired[root]
 	return nil

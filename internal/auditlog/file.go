@@ -191,17 +191,17 @@ func (fl *file) rotate(size int64) (int64, error) {
 // shift renames the files, of which any may be gone: logrotate does not take the lock.
 func (fl *file) shift() error {
 	if fl.keep == 0 {
-		return ifThere(os.Remove(fl.path))
+		return ignoreNotExist(os.Remove(fl.path))
 	}
 	for n := fl.keep; n > 1; n-- {
-		if err := ifThere(os.Rename(numbered(fl.path, n-1), numbered(fl.path, n))); err != nil {
+		if err := ignoreNotExist(os.Rename(numbered(fl.path, n-1), numbered(fl.path, n))); err != nil {
 			return err
 		}
 	}
-	return ifThere(os.Rename(fl.path, numbered(fl.path, 1)))
+	return ignoreNotExist(os.Rename(fl.path, numbered(fl.path, 1)))
 }
 
-func ifThere(err error) error {
+func ignoreNotExist(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -16,13 +16,13 @@ import (
 type Trail struct {
 	log *Log
 
-	mu      sync.Mutex
-	record  Record
-	id      string    // of its intents
-	intents []*Intent // of all acts
-	unknown bool      // some act may have changed something or not
-	written bool
-	goesOn  bool // no client waits for it: it is not refused
+	mu           sync.Mutex
+	record       Record
+	id           string    // of its intents
+	intents      []*Intent // of all acts
+	unknown      bool      // some act may have changed something or not
+	written      bool
+	neverRefused bool // no client waits for it: it is not refused
 }
 
 type trailKey struct{}
@@ -33,7 +33,7 @@ func (l *Log) Begin(ctx context.Context, r Record) (context.Context, *Trail) {
 	if l == nil {
 		return ctx, nil
 	}
-	t := &Trail{log: l, record: r, goesOn: r.Command != ""}
+	t := &Trail{log: l, record: r, neverRefused: r.Command != ""}
 	return context.WithValue(ctx, trailKey{}, t), t
 }
 
@@ -49,7 +49,7 @@ func (l *Log) trailOf(ctx context.Context, otherwise Record) (t *Trail, own bool
 		}
 		otherwise = t.record
 	}
-	return &Trail{log: l, record: otherwise, goesOn: true}, true
+	return &Trail{log: l, record: otherwise, neverRefused: true}, true
 }
 
 // AddChanges adds changes, which are done, to the record of the context's request. What is done
@@ -125,7 +125,7 @@ func (t *Trail) Intend(ctx context.Context, changes ...Change) error {
 	i := t.log.intend(t.id, func() Record { return r })
 	t.intents = append(t.intents, i)
 	t.mu.Unlock()
-	if err := i.Wait(ctx); err != nil && !t.goesOn {
+	if err := i.Wait(ctx); err != nil && !t.neverRefused {
 		return err
 	}
 	return nil

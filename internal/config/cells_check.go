@@ -152,11 +152,11 @@ func (v *validator) cells() {
 	v.tokenAuth("cell", cell.Auth, cell.TokenFile)
 	v.tokenAuth("compute_api", api.Auth, api.TokenFile)
 	if cell.Auth == AuthMTLS && cell.PeerCAFile == "" {
-		v.bad("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked",
+		v.addProblem("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked",
 			"set cert_file, key_file and peer_ca_file")
 	}
 	if cell.Auth == AuthPeer && !strings.HasPrefix(cell.Listen, unixURL) {
-		v.bad("cell.auth",
+		v.addProblem("cell.auth",
 			"is \"peer\", but cell.listen is not a unix socket: only there does the kernel know the user of a client",
 			"set listen = \"unix:///PATH\"")
 	}
@@ -177,7 +177,7 @@ func (v *validator) twice(
 	if 2*interval <= down {
 		return
 	}
-	v.bad(v.firstSet(intervalKey, downKey), fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey,
+	v.addProblem(v.firstSet(intervalKey, downKey), fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey,
 		formatDuration(interval), downKey, formatDuration(down), effect),
 		"make "+downKey+" at least twice as long")
 }
@@ -189,7 +189,8 @@ func (v *validator) openNoauth(section, auth, listen, hint string) {
 		return
 	}
 	if host, _, err := net.SplitHostPort(listen); err == nil && osapi.IsExposed(host) {
-		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients",
+		v.addProblem(section+".listen",
+			"is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients",
 			hint)
 	}
 }
@@ -205,7 +206,7 @@ func (v *validator) clientCA(section, key, cert, ca string) {
 func (v *validator) tokenAuth(section, auth, file string) {
 	switch {
 	case auth == AuthToken && file == "":
-		v.bad(section+".auth", "is \"token\", but "+section+".token_file is empty",
+		v.addProblem(section+".auth", "is \"token\", but "+section+".token_file is empty",
 			"set token_file to the file of the tokens' digests")
 	case auth != AuthToken && file != "":
 		v.noEffect(section+".token_file", "with auth = \""+auth+"\"", "set auth = \"token\"")

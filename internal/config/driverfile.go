@@ -109,7 +109,7 @@ func driverIn(table map[string]any) (name string, d *Driver, err error) {
 func (d *Driver) authorKeys() map[string]authorKey {
 	return map[string]authorKey{
 		"args": {list{at: &d.Args}, "a list of strings"},
-		"env":  {strs{&d.Env, rule{check: func(string) *fault { return nil }}}, "a table of strings"},
+		"env":  {stringTable{&d.Env, rule{check: func(string) *fault { return nil }}}, "a table of strings"},
 		"sandbox": {choice{at: &d.Sandbox, values: sandboxes},
 			`"landlock", "required" or "none"`},
 		"read_paths":  {list{at: &d.ReadPaths}, "a list of absolute paths"},

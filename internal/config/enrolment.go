@@ -71,7 +71,7 @@ func (v *validator) enrolment() {
 		{"identity_file", client.IdentityFile}} {
 		switch {
 		case client.URL != "" && one.value == "":
-			v.bad("enrolment_client.url", "is set without enrolment_client."+one.key, "set "+one.key+
+			v.addProblem("enrolment_client.url", "is set without enrolment_client."+one.key, "set "+one.key+
 				", as `compute-agent join` does")
 		case client.URL == "" && one.value != "":
 			v.noEffect("enrolment_client."+one.key, "while enrolment_client.url is empty", "set url")
@@ -79,7 +79,7 @@ func (v *validator) enrolment() {
 	}
 	if dir := v.cfg.Enrolment.CADir; dir != "" && v.cfg.Agent.StateDir != "" &&
 		filepath.Clean(dir) == filepath.Clean(v.cfg.Agent.StateDir) {
-		v.bad("enrolment.ca_dir", "is the state directory of the agent, in which a host has its own ca.pem",
+		v.addProblem("enrolment.ca_dir", "is the state directory of the agent, in which a host has its own ca.pem",
 			"use a directory of its own for the CA")
 	}
 }

@@ -12,8 +12,8 @@ type Entry struct {
 	Env    string `json:"env"`  // The variable that stands for it.
 	Live   bool   `json:"live"` // SIGHUP applies a change; otherwise a restart does.
 
-	raw   string // Value, shown in full, for comparison.
-	quiet bool   // It is not set, and comes or goes with its driver without a message.
+	raw        string // Value, shown in full, for comparison.
+	unreported bool   // It is not set, and comes or goes with its driver without a message.
 }
 
 // hidden stands for a value that may be secret.
@@ -32,13 +32,13 @@ func (c *Config) Entries() []Entry {
 		e := Entry{Key: path, Value: k.format(), Source: c.sources[path].orDefault(computed), Env: EnvName(path),
 			Live: k.Live}
 		e.raw = e.Value
-		e.quiet = strings.Contains(k.Name, ".") && e.Source.Kind == FromDefault
+		e.unreported = strings.Contains(k.Name, ".") && e.Source.Kind == FromDefault
 		switch f := k.field.(type) {
-		case strs:
+		case stringTable:
 			if len(*f.at) > 0 {
 				e.Value = hidden
 			}
-		case free:
+		case freeTable:
 			out = append(out, c.tableEntries(path, *f.at, e)...)
 			continue
 		}
@@ -90,12 +90,12 @@ func Diff(before, after *Config) []Change {
 	for _, e := range after.Entries() {
 		was, existed := old[e.Key]
 		delete(old, e.Key)
-		if existed && was.raw != e.raw || !existed && !e.quiet {
+		if existed && was.raw != e.raw || !existed && !e.unreported {
 			out = append(out, Change{Key: e.Key, Old: was.Value, New: e.Value, Source: e.Source, Restart: !e.Live})
 		}
 	}
 	for _, e := range before.Entries() {
-		if _, gone := old[e.Key]; gone && !e.quiet {
+		if _, gone := old[e.Key]; gone && !e.unreported {
 			out = append(out, Change{Key: e.Key, Old: e.Value, Source: Source{Kind: FromDefault}, Restart: !e.Live})
 		}
 	}

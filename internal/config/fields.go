@@ -243,13 +243,13 @@ func (l list) format() string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// strs is a table of strings; tables of later sources are merged into it.
-type strs struct {
+// stringTable is a table of strings; tables of later sources are merged into it.
+type stringTable struct {
 	at *map[string]string
 	rule
 }
 
-func (st strs) set(v any) *fault {
+func (st stringTable) set(v any) *fault {
 	table, ok := v.(map[string]any)
 	if !ok {
 		return wrongType(v, st.allowed())
@@ -275,9 +275,9 @@ func (st strs) set(v any) *fault {
 	return nil
 }
 
-func (st strs) fromText(s string) (any, *fault) { return tomlText(s, st.allowed()) }
+func (st stringTable) fromText(s string) (any, *fault) { return tomlText(s, st.allowed()) }
 
-func (st strs) format() string {
+func (st stringTable) format() string {
 	table := make(map[string]any, len(*st.at))
 	for k, v := range *st.at {
 		table[k] = v
@@ -285,14 +285,14 @@ func (st strs) format() string {
 	return inlineTable(table)
 }
 
-// free is a table with keys of a driver; tables of later sources are
+// freeTable is a table with keys of a driver; tables of later sources are
 // merged into it, key by key.
-type free struct {
+type freeTable struct {
 	at *map[string]any
 	rule
 }
 
-func (f free) set(v any) *fault {
+func (f freeTable) set(v any) *fault {
 	table, ok := v.(map[string]any)
 	if !ok {
 		return wrongType(v, f.allowed())
@@ -304,8 +304,8 @@ func (f free) set(v any) *fault {
 	return nil
 }
 
-func (f free) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
-func (f free) format() string                  { return inlineTable(*f.at) }
+func (f freeTable) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
+func (f freeTable) format() string                  { return inlineTable(*f.at) }
 
 // merge is over laid upon under: tables are merged, all else is replaced.
 // Neither argument is changed.

@@ -161,9 +161,9 @@ func (d *declaration) fieldOf(at any) field {
 	case *[]string:
 		return list{at, d.Required, of}
 	case *map[string]string:
-		return strs{at, of}
+		return stringTable{at, of}
 	case *map[string]any:
-		return free{at, of}
+		return freeTable{at, of}
 	}
 	panic(fmt.Sprintf("config: no value is a %T", at))
 }

@@ -101,17 +101,17 @@ func (v *validator) clientKeystone() {
 	}
 	k := c.Keystone
 	v.needed(k.AuthURL, "auth_url", "the address of Keystone, such as \"https://keystone.example:5000/v3\"")
-	mine := []string{"auth_url", "auth_type", "region_name", "valid_interfaces"}
+	read := []string{"auth_url", "auth_type", "region_name", "valid_interfaces"}
 	switch k.AuthType {
 	case AuthTypePassword:
-		mine = append(append(append(mine, userKeys...), projectKeys...), "password_file")
+		read = append(append(append(read, userKeys...), projectKeys...), "password_file")
 		v.user()
 		v.needed(k.PasswordFile, "password_file", "the file that holds the user's password")
 		if k.ProjectName == "" && k.ProjectID == "" && k.SystemScope == "" {
 			v.needed("", "project_name", "the project that the agent's user has its role in, as a rule \"service\"")
 		}
 	case AuthTypeApplicationCredential:
-		mine = append(mine, "application_credential_id",
+		read = append(read, "application_credential_id",
 			"application_credential_name", "application_credential_secret_file")
 		v.needed(k.ApplicationCredentialSecretFile, "application_credential_secret_file",
 			"the file that holds the application credential's secret")
@@ -119,23 +119,23 @@ func (v *validator) clientKeystone() {
 		case k.ApplicationCredentialID == "" && k.ApplicationCredentialName == "":
 			v.needed("", "application_credential_id", "the identifier of the application credential")
 		case k.ApplicationCredentialID == "":
-			mine = append(mine, userKeys...)
+			read = append(read, userKeys...)
 			v.user()
 		default:
-			v.either("application_credential_id", "application_credential_name")
+			v.checkOneOf("application_credential_id", "application_credential_name")
 		}
 	case AuthTypeToken:
-		mine = append(append(mine, projectKeys...), "token_file")
+		read = append(append(read, projectKeys...), "token_file")
 		v.needed(c.TokenFile, "token_file", "the file that holds the token")
 	}
-	v.either("project_id", "project_name")
-	v.either("project_domain_id", "project_domain_name")
+	v.checkOneOf("project_id", "project_name")
+	v.checkOneOf("project_domain_id", "project_domain_name")
 	if k.SystemScope != "" {
-		v.either("system_scope", "project_name")
-		v.either("system_scope", "project_id")
+		v.checkOneOf("system_scope", "project_name")
+		v.checkOneOf("system_scope", "project_id")
 	}
 	for _, key := range login {
-		if !slices.Contains(mine, key) {
+		if !slices.Contains(read, key) {
 			v.useless("placement_client."+key, "with placement_client.auth_type = "+quote(k.AuthType),
 				"change auth_type")
 		}
@@ -148,8 +148,8 @@ func (v *validator) user() {
 	if k.Username == "" && k.UserID == "" {
 		v.needed("", "username", "the name of the agent's user")
 	}
-	v.either("user_id", "username")
-	v.either("user_domain_id", "user_domain_name")
+	v.checkOneOf("user_id", "username")
+	v.checkOneOf("user_domain_id", "user_domain_name")
 }
 
 // needed reports a key of [placement_client] that is empty, at the key that makes it needed.
@@ -157,13 +157,13 @@ func (v *validator) needed(value, key, what string) {
 	if value != "" {
 		return
 	}
-	v.bad(v.firstSet("placement_client.auth_type", "placement_client.auth"),
+	v.addProblem(v.firstSet("placement_client.auth_type", "placement_client.auth"),
 		"asks Keystone for a token, and placement_client."+key+" is empty", "set "+key+" to "+what)
 }
 
-// either reports two keys of [placement_client] of which one is enough.
-func (v *validator) either(one, other string) {
+// checkOneOf reports two keys of [placement_client] of which one is enough.
+func (v *validator) checkOneOf(one, other string) {
 	if v.written("placement_client."+one) && v.written("placement_client."+other) {
-		v.bad("placement_client."+one, "is set together with placement_client."+other, "remove one of them")
+		v.addProblem("placement_client."+one, "is set together with placement_client."+other, "remove one of them")
 	}
 }

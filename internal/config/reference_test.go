@@ -73,9 +73,9 @@ func kindOf(f field) string {
 		return "Duration"
 	case list:
 		return "Array of strings"
-	case strs:
+	case stringTable:
 		return "Table of strings"
-	case free:
+	case freeTable:
 		return "Table"
 	}
 	panic(fmt.Sprintf("the reference has no word for a %T", f))

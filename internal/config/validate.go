@@ -43,14 +43,14 @@ type validator struct {
 	problems Problems
 }
 
-func (v *validator) bad(key, what, hint string) {
+func (v *validator) addProblem(key, what, hint string) {
 	v.problems = append(v.problems, faultf(hint, "%s", what).at(key, v.cfg.sources[key].orDefault("")))
 }
 
 // noEffect reports a key that is set although others are such that it has no effect.
 func (v *validator) noEffect(key, because, hint string) {
 	_, name, _ := strings.Cut(key, ".")
-	v.bad(key, "has no effect "+because, hint+", or remove "+name)
+	v.addProblem(key, "has no effect "+because, hint+", or remove "+name)
 }
 
 // useless reports a key that was written and has no effect.
@@ -64,10 +64,10 @@ func (v *validator) client() {
 	p := v.cfg.PlacementClient
 	switch {
 	case p.Auth == AuthToken && p.TokenFile == "":
-		v.bad("placement_client.auth", "is \"token\", but placement_client.token_file is empty",
+		v.addProblem("placement_client.auth", "is \"token\", but placement_client.token_file is empty",
 			"set token_file to the file that holds the token")
 	case (p.Auth == AuthCertificate || p.Auth == AuthNoauth) && p.TokenFile != "":
-		v.bad("placement_client.token_file",
+		v.addProblem("placement_client.token_file",
 			"is set, but placement_client.auth is "+quote(p.Auth)+": the token would never be sent",
 			"set auth = \"token\", or remove token_file")
 	}
@@ -88,13 +88,13 @@ func (v *validator) certificate() {
 		{"ca_file", p.CAFile, "the CA of Placement's certificate"},
 	} {
 		if file.value == "" {
-			v.bad("placement_client."+file.key, "is empty, but placement_client.auth is \"certificate\"",
+			v.addProblem("placement_client."+file.key, "is empty, but placement_client.auth is \"certificate\"",
 				"set it to the file of "+file.what+
 					"; `compute-agent join` enrols a host and writes these files, see docs/identity.md")
 		}
 	}
 	if strings.HasPrefix(p.URL, "http://") {
-		v.bad("placement_client.url", "is without TLS, but placement_client.auth is \"certificate\"",
+		v.addProblem("placement_client.url", "is without TLS, but placement_client.auth is \"certificate\"",
 			"use the https:// address of Placement; a certificate can be shown by TLS only")
 	}
 }
@@ -104,9 +104,9 @@ func (v *validator) keyPair(prefix, cert, key string) {
 	certKey, keyKey := prefix+"cert_file", prefix+"key_file"
 	switch {
 	case cert != "" && key == "":
-		v.bad(certKey, "is set without "+keyKey, "set "+keyKey+" to the file of the certificate's key")
+		v.addProblem(certKey, "is set without "+keyKey, "set "+keyKey+" to the file of the certificate's key")
 	case cert == "" && key != "":
-		v.bad(keyKey, "is set without "+certKey, "set "+certKey+" to the file of the key's certificate")
+		v.addProblem(keyKey, "is set without "+certKey, "set "+certKey+" to the file of the key's certificate")
 	}
 }
 
@@ -137,12 +137,13 @@ func (v *validator) keystone() {
 	k := v.cfg.Keystone
 	switch {
 	case k.ApplicationCredentialID != "" && k.PasswordFile != "":
-		v.bad("keystone.application_credential_id", "is set together with keystone.password_file", "remove one of them")
+		v.addProblem("keystone.application_credential_id",
+			"is set together with keystone.password_file", "remove one of them")
 	case k.ApplicationCredentialID != "" && k.ApplicationCredentialSecretFile == "":
-		v.bad("keystone.application_credential_id",
+		v.addProblem("keystone.application_credential_id",
 			"is set without keystone.application_credential_secret_file", "set it to the file of the secret")
 	case k.ApplicationCredentialID == "" && k.ApplicationCredentialSecretFile != "":
-		v.bad("keystone.application_credential_secret_file", "is set without keystone.application_credential_id",
+		v.addProblem("keystone.application_credential_secret_file", "is set without keystone.application_credential_id",
 			"set it to the id of the application credential")
 	}
 }
@@ -178,8 +179,9 @@ func (v *validator) order(lower string, low time.Duration, upper string, high ti
 	if low <= high {
 		return
 	}
-	v.bad(v.firstSet(lower, upper), fmt.Sprintf("%s (%s) is longer than %s (%s)", lower, formatDuration(low), upper,
-		formatDuration(high)), "make "+lower+" the shorter one")
+	v.addProblem(v.firstSet(lower, upper),
+		fmt.Sprintf("%s (%s) is longer than %s (%s)", lower, formatDuration(low), upper,
+			formatDuration(high)), "make "+lower+" the shorter one")
 }
 
 // sockets reports a runtime directory whose sockets would not fit.
@@ -192,7 +194,7 @@ func (v *validator) sockets() {
 	if len(longest) <= maxSocketPath {
 		return
 	}
-	v.bad("agent.runtime_dir",
+	v.addProblem("agent.runtime_dir",
 		fmt.Sprintf("%s is %d bytes long; the sockets below it would be %d, and Linux allows %d for the path "+
 			"of a socket", dir, len(dir), len(longest), maxSocketPath),
 		fmt.Sprintf("choose a directory of at most %d bytes, such as /run/compute-agent",

@@ -122,7 +122,7 @@ func newStandaloneServices(
 	if s.api, err = cells.NewAPI(ctx, made); err != nil {
 		return nil, err
 	}
-	if err := introduceCells(ctx, s.api.Store(), cfg); err != nil {
+	if err := registerCells(ctx, s.api.Store(), cfg); err != nil {
 		return nil, err
 	}
 	if err := s.watch(ctx, o, log); err != nil {
@@ -153,8 +153,8 @@ func (s *standaloneServices) watch(ctx context.Context, o StandaloneOptions, log
 	return nil
 }
 
-// introduceCells registers the cells with the compute API, at their current sockets.
-func introduceCells(ctx context.Context, store apidb.Store, cfg *config.Config) error {
+// registerCells registers the cells with the compute API, at their current sockets.
+func registerCells(ctx context.Context, store apidb.Store, cfg *config.Config) error {
 	known, err := store.Cells(ctx)
 	if err != nil {
 		return err
@@ -243,11 +243,11 @@ func (s *standaloneServices) URL() string { return "http://" + s.listener.Addr()
 // Serve answers requests until the context ends.
 func (s *standaloneServices) Serve(ctx context.Context) error {
 	// The cells stop after the API, which may still send them requests.
-	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
+	cellsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	for i, c := range s.cells {
-		group.Go(func() error { return c.Serve(behind, s.listeners[i]) })
+		group.Go(func() error { return c.Serve(cellsCtx, s.listeners[i]) })
 	}
 	group.Go(func() error {
 		defer stop()

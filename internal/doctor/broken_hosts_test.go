@@ -305,7 +305,7 @@ func TestBrokenHosts(t *testing.T) {
 		}, "driver.libvirt", Skipped, "libvirt is down", ""},
 
 		"the agent that runs": {func(f *fixture) {
-			f.env.Judged =
+			f.env.AgentDescription =
 				"the configuration of the running agent (process 7)"
 		}, "config", OK, "; this is the configuration of the running agent (process 7)", ""},
 

@@ -23,14 +23,14 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
-// answer is how an agent responded on its control socket.
-type answer int
+// agentState is how an agent responded on its control socket.
+type agentState int
 
 const (
-	broken  answer = iota // timed out, or an invalid answer
-	absent                // no process listens
-	closed                // permission denied
-	answers               // a valid answer
+	broken  agentState = iota // timed out, or an invalid answer
+	absent                    // no process listens
+	closed                    // permission denied
+	answers                   // a valid answer
 )
 
 func checkAgent(ctx context.Context, e *Env) []Result {
@@ -63,7 +63,7 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 const maxStatus = 64 << 20
 
 // askAgent requests the agent's status.
-func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Status, error) {
+func (e *Env) askAgent(ctx context.Context, socket string) (agentState, health.Status, error) {
 	var status health.Status
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -105,7 +105,7 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 	if real, err := e.resolveLinks(lock); err == nil {
 		lock = real
 	}
-	holders, hidden, err := e.holders(lock)
+	holders, unreadable, err := e.holders(lock)
 	how, _, _ := e.askAgent(ctx, e.Config.Agent.ControlSocket())
 	switch {
 	case err != nil:
@@ -114,8 +114,8 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 		return fail(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir),
 			"Two agents with one identity undo each other's writes.",
 			e.command("kill %s", strings.Join(holders[1:], " ")))
-	case hidden > 0:
-		return skip("%s of another user; run this command as root", textutil.Count(hidden, "agent"))
+	case unreadable > 0:
+		return skip("%s of another user; run this command as root", textutil.Count(unreadable, "agent"))
 	case len(holders) == 1 && how == absent:
 		return fail(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration",
 			holders[0], dir, e.Config.Agent.ControlSocket()),

@@ -25,12 +25,12 @@ func checkConfig(_ context.Context, e *Env) []Result {
 			"The agent does not start, and a running one does not reload. The other checks use what could be read.",
 			"compute-agent config check --config "+e.Config.File())
 	}
-	files, judged := e.Config.Files(), ""
-	if e.Judged != "" {
-		judged = "; this is " + e.Judged
+	files, agentText := e.Config.Files(), ""
+	if e.AgentDescription != "" {
+		agentText = "; this is " + e.AgentDescription
 	}
 	if len(files) == 0 {
-		return pass("no file %s; the defaults apply%s", e.Config.File(), judged)
+		return pass("no file %s; the defaults apply%s", e.Config.File(), agentText)
 	}
 	for _, name := range files {
 		f, err := e.stat(name)
@@ -47,7 +47,7 @@ func checkConfig(_ context.Context, e *Env) []Result {
 				"The configuration names programs that the agent starts.", e.command("chmod o-w %s", name))
 		}
 	}
-	return pass("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), judged)
+	return pass("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), agentText)
 }
 
 // firstProblem is the first of the problems of a configuration, and how many more there are.
@@ -84,8 +84,8 @@ func checkComputeID(_ context.Context, e *Env) []Result { return asAgent(e, e.id
 func (e *Env) identity() []Result {
 	const why = "The identity links this host to its resource provider. The agent does not start if it is not " +
 		"certain, because it could write to another host's."
-	type found struct{ path, id string }
-	var all []found
+	type identityFile struct{ path, id string }
+	var all []identityFile
 	for _, dir := range []string{filepath.Dir(e.Config.File()), e.Config.Agent.StateDir} {
 		path := filepath.Join(dir, computeID)
 		text, err := readShort(e.path(path))
@@ -104,7 +104,7 @@ func (e *Env) identity() []Result {
 				fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid > %s",
 					e.Config.Agent.Host, path))
 		}
-		all = append(all, found{path, id})
+		all = append(all, identityFile{path, id})
 	}
 	switch {
 	case len(all) == 0:

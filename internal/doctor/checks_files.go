@@ -86,7 +86,7 @@ func (s Service) files() []config.NamedFile {
 // checkFiles looks at whether services can use the tokens, passwords, keys, certificates and rules
 // that they read: as their users, by the modes and owners that they accept.
 func checkFiles(_ context.Context, e *Env) (out []Result) {
-	judged := 0
+	checked := 0
 	for _, s := range e.servers() {
 		as, err := e.forUser(s)
 		if err != nil {
@@ -99,7 +99,7 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 			if f.Key == "deny_list.file" { // checkDenyLists has them
 				continue
 			}
-			judged++
+			checked++
 			if r := (fileCheck{as, s, all}).problem(f); r != nil {
 				r.Name, r.Title = "files."+s.unit()+"."+strings.TrimLeft(f.Key, "-"), "File"
 				r.Found = fmt.Sprintf("%s of %s: %s", f.Key, s.Name, strings.ReplaceAll(r.Found, e.Root, ""))
@@ -107,8 +107,8 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 			}
 		}
 	}
-	if len(out) == 0 && judged > 0 {
-		return pass("%s, all usable", textutil.Count(judged, "file"))
+	if len(out) == 0 && checked > 0 {
+		return pass("%s, all usable", textutil.Count(checked, "file"))
 	}
 	return out
 }

@@ -63,7 +63,7 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 		return fail(fmt.Sprintf("Placement does not take this host for %s (403): %v", e.Config.Agent.Host, p.refused),
 			why, e.showCertificate(c))
 	case p.auth == http.StatusForbidden:
-		return e.forbidden(p.who, why)
+		return e.forbidden(p.identity, why)
 	case p.auth != http.StatusOK:
 		return fail(fmt.Sprintf("a query for resource providers returns %d", p.auth), why, look)
 	case p.took > slowAnswer:
@@ -73,7 +73,7 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	}
 	if c.Auth == config.AuthKeystone {
 		return pass("%s, microversions up to %s, as %s (roles: %s)",
-			p.base, p.max, p.who.User, strings.Join(p.who.Roles, ", "))
+			p.base, p.max, p.identity.User, strings.Join(p.identity.Roles, ", "))
 	}
 	if c.Auth == config.AuthCertificate {
 		return pass("%s, microversions up to %s, with the certificate of the host", p.base, p.max)

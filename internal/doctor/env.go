@@ -45,8 +45,8 @@ type Space struct {
 type Env struct {
 	Config    *config.Config // never nil; with ConfigErr it holds what could be read
 	ConfigErr error          // from config.Load
-	// Judged describes the agent whose configuration it is, "" for none.
-	Judged string
+	// AgentDescription describes the agent whose configuration it is, "" for none.
+	AgentDescription string
 	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
 	Examine func(ctx context.Context) ([]commands.DriverCheck, error)
 	// Services are the units of this project on this machine, including the agent's. On a machine

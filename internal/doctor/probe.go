@@ -28,7 +28,7 @@ import (
 type probe struct {
 	setup    error             // creating the client failed: invalid certificate or token
 	login    error             // Keystone issued no token, or has no endpoint of Placement
-	who      keystone.Identity // the agent's identity in Keystone
+	identity keystone.Identity // the agent's identity in Keystone
 	base     string            // Placement's URL, without a trailing slash
 	err      error             // no answer to the version document
 	status   int               // of the version document
@@ -51,7 +51,7 @@ func probePlacement(ctx context.Context, e *Env) probe {
 	defer a.CloseIdle()
 	var p probe
 	if a.Keystone != nil {
-		if p.who, p.login = a.Keystone.Identify(ctx); p.login != nil {
+		if p.identity, p.login = a.Keystone.Identify(ctx); p.login != nil {
 			return p
 		}
 	}

@@ -324,7 +324,7 @@ func (h *Hardware) encryption(r Request) error {
 	if h.Firmware == "" {
 		h.Firmware = UEFI
 	}
-	_, said := r.Properties["hw_firmware_stateless"]
+	_, set := r.Properties["hw_firmware_stateless"]
 	switch {
 	case h.Firmware != UEFI:
 		return conflictf(
@@ -334,7 +334,7 @@ func (h *Hardware) encryption(r Request) error {
 		return conflictf(
 			"Machine type '%.64s' is not compatible with image %.255s: q35 type is required for SEV to work", h.Machine,
 			r.Image)
-	case h.Encryption == AMDSEVSNP && said && !h.Stateless:
+	case h.Encryption == AMDSEVSNP && set && !h.Stateless:
 		return conflictf(
 			"The %s memory encryption model requires stateless firmware but the image metadata doesn't have the "+
 				"'hw_firmware_stateless' property set to True",

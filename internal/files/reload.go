@@ -69,8 +69,8 @@ type Reloaded[T any] struct {
 	log   zerolog.Logger
 	now   func() time.Time
 
-	current atomic.Pointer[T]
-	looked  atomic.Int64 // nanoseconds since 1970
+	current   atomic.Pointer[T]
+	checkedAt atomic.Int64 // nanoseconds since 1970
 
 	mu     sync.Mutex        // held while looking
 	stamps []stamp           // of the files as they were looked at last, whether or not they could be used
@@ -84,7 +84,7 @@ type stamp struct {
 	size              int64
 	device, inode     uint64
 	missing           bool
-	young             bool // written so shortly before that the writer may not be done
+	recent            bool // written so shortly before that the writer may not be done
 }
 
 // tick is how long a file must have been left alone to be read again. A file that is written over
@@ -113,7 +113,7 @@ func NewReloaded[T any](
 	}
 	v.current.Store(&made)
 	v.sum = sum(contents)
-	v.looked.Store(now().UnixNano())
+	v.checkedAt.Store(now().UnixNano())
 	return v, nil
 }
 
@@ -121,10 +121,10 @@ func NewReloaded[T any](
 // and for reading them when they have changed. Others are not kept waiting: they get the old value
 // meanwhile.
 func (r *Reloaded[T]) Get() T {
-	if now := r.now().UnixNano(); now-r.looked.Load() >= int64(pause) && r.mu.TryLock() {
+	if now := r.now().UnixNano(); now-r.checkedAt.Load() >= int64(pause) && r.mu.TryLock() {
 		func() {
 			defer r.mu.Unlock()
-			r.looked.Store(now)
+			r.checkedAt.Store(now)
 			r.refresh()
 		}()
 	}
@@ -134,7 +134,7 @@ func (r *Reloaded[T]) Get() T {
 // refresh makes the value again if a file has changed since the last look.
 func (r *Reloaded[T]) refresh() {
 	stamps := r.stat()
-	if slices.Equal(stamps, r.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.young }) {
+	if slices.Equal(stamps, r.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.recent }) {
 		return
 	}
 	r.stamps = stamps // taken before the files are read: what is written meanwhile is a change at the next look
@@ -173,7 +173,7 @@ func (r *Reloaded[T]) stat() []stamp {
 			stamps[i].device, stamps[i].inode = sys.Dev, sys.Ino
 			stamps[i].changed = time.Unix(sys.Ctim.Unix())
 			age := r.now().Sub(stamps[i].changed)
-			stamps[i].young = age >= 0 && age < tick
+			stamps[i].recent = age >= 0 && age < tick
 		}
 	}
 	return stamps

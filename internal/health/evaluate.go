@@ -48,7 +48,7 @@ const (
 	oldLeast  = 10 * time.Minute
 )
 
-func (f Facts) oldAfter() time.Duration { return max(oldPasses*f.Interval, oldLeast) }
+func (f Facts) staleAfter() time.Duration { return max(oldPasses*f.Interval, oldLeast) }
 
 // maxDetails limits the details of a condition.
 const maxDetails = 50
@@ -133,12 +133,12 @@ func severalAgents(s Status) (text string) {
 
 // refusedNodes are the nodes that get no new servers, each with why, as far as the cell says.
 func refusedNodes(c Cell) (nodes []string) {
-	said := map[string]bool{}
+	listed := map[string]bool{}
 	for _, p := range c.ProblemsOfNodes() {
-		nodes, said[p.UUID] = append(nodes, p.UUID+": "+strings.TrimSuffix(p.Message, ".")), true
+		nodes, listed[p.UUID] = append(nodes, p.UUID+": "+strings.TrimSuffix(p.Message, ".")), true
 	}
 	for _, uuid := range c.Refused {
-		if !said[uuid] {
+		if !listed[uuid] {
 			nodes = append(nodes, uuid)
 		}
 	}
@@ -218,7 +218,7 @@ func (fl *findingList) driver(f Facts, d Driver) {
 	for _, c := range r.Contested {
 		fl.claimed(c)
 	}
-	if len(r.Nodes)+len(r.Contested) == 0 && f.Now.Sub(f.Status.Started) >= f.oldAfter() {
+	if len(r.Nodes)+len(r.Contested) == 0 && f.Now.Sub(f.Status.Started) >= f.staleAfter() {
 		fl.add(SyncOld, subject, "the driver has reported no node since the agent started")
 	}
 	for _, n := range r.Nodes {
@@ -329,7 +329,7 @@ func (fl *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 	if last.IsZero() {
 		last, text = f.Status.Started, "none since the agent started, at "
 	}
-	if n.State != resourcetracker.Orphaned && f.Now.Sub(last) >= f.oldAfter() {
+	if n.State != resourcetracker.Orphaned && f.Now.Sub(last) >= f.staleAfter() {
 		fl.add(SyncOld, subject, text+last.UTC().Format(time.RFC3339))
 	}
 	if n.DisabledReason != "" && !onlyGone(f.Status.Disabled, n.Name) {

@@ -144,7 +144,7 @@ func (a *Authenticator) principal(ctx context.Context, token string, expired boo
 		return osapi.Principal{}, a.refuse("The token is not valid: it is too long.")
 	}
 	k := key{sha256.Sum256([]byte(token)), expired}
-	if who, found, err := a.remembered(k); found {
+	if who, found, err := a.cached(k); found {
 		return who, err
 	}
 	id := string(k.sum[:])
@@ -152,7 +152,7 @@ func (a *Authenticator) principal(ctx context.Context, token string, expired boo
 		id += "+"
 	}
 	flight := a.flights.DoChan(id, func() (any, error) {
-		if who, found, err := a.remembered(k); found { // by a flight that has just ended
+		if who, found, err := a.cached(k); found { // by a flight that has just ended
 			return who, err
 		}
 		// Others may wait for the answer as well: it does not end with the request that began it.
@@ -169,9 +169,9 @@ func (a *Authenticator) principal(ctx context.Context, token string, expired boo
 	}
 }
 
-// remembered returns the cached principal of a token, or the error if the token was refused. found
+// cached returns the cached principal of a token, or the error if the token was refused. found
 // is false if neither is cached.
-func (a *Authenticator) remembered(k key) (who osapi.Principal, found bool, err error) {
+func (a *Authenticator) cached(k key) (who osapi.Principal, found bool, err error) {
 	now := a.now()
 	if who, found = a.known.get(k, now); found {
 		return who, true, nil
@@ -207,6 +207,6 @@ func (a *Authenticator) validateToken(ctx context.Context, k key, token string) 
 	if s.expires.Before(until) && !k.expired {
 		until = s.expires
 	}
-	a.known.put(k, s.who, until)
-	return s.who, nil
+	a.known.put(k, s.principal, until)
+	return s.principal, nil
 }

@@ -30,9 +30,9 @@ type cache struct {
 }
 
 type entry struct {
-	key   key
-	who   osapi.Principal
-	until time.Time
+	key       key
+	principal osapi.Principal
+	until     time.Time
 }
 
 func newCache(most int) *cache {
@@ -54,7 +54,7 @@ func (c *cache) get(k key, now time.Time) (osapi.Principal, bool) {
 		return osapi.Principal{}, false
 	}
 	c.order.MoveToFront(element)
-	return e.who, true
+	return e.principal, true
 }
 
 // put remembers a principal until a time.

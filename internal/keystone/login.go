@@ -220,10 +220,10 @@ func isGarbage(err error) bool {
 
 // refusal returns the error for an answer that is not a token.
 func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
-	said := a.message(code.Body)
+	message := a.message(code.Body)
 	status := fmt.Sprintf("status %d", code.Actual)
-	if said != "" {
-		status += ": " + said
+	if message != "" {
+		status += ": " + message
 	}
 	switch {
 	case code.Actual == http.StatusUnauthorized && code.ResponseHeader.Get("Openstack-Auth-Receipt") != "":
@@ -232,7 +232,7 @@ func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
 	case code.Actual == http.StatusUnauthorized:
 		return a.fail(ErrCredentials, status, a.hint())
 	// what Keystone says of application credentials and tokens that it does not know
-	case code.Actual == http.StatusNotFound && said != "":
+	case code.Actual == http.StatusNotFound && message != "":
 		return a.fail(ErrCredentials, status+" for "+code.URL, a.hint()+", and "+a.key("auth_url"))
 	case code.Actual == http.StatusForbidden, code.Actual == http.StatusBadRequest:
 		return a.fail(ErrCredentials, status, a.hint())

@@ -38,10 +38,10 @@ type Session struct {
 	wanted wanted
 	flight singleflight.Group
 
-	mu       sync.Mutex
-	held     *grant
-	endpoint string    // the last one, kept when the token is not good any more
-	calm     time.Time // no try to renew before this, as long as the token is good
+	mu          sync.Mutex
+	held        *grant
+	endpoint    string    // the last one, kept when the token is not good any more
+	nextRenewal time.Time // no try to renew before this, as long as the token is good
 
 	// What follows belongs to the one login that is under way.
 	refused       error // of the last login, if Keystone refused it
@@ -152,16 +152,16 @@ func (s *Session) Identify(ctx context.Context) (Identity, error) {
 func (s *Session) grant(ctx context.Context) (*grant, error) {
 	now := s.now()
 	s.mu.Lock()
-	g, calm := s.held, s.calm
+	g, nextRenewal := s.held, s.nextRenewal
 	s.mu.Unlock()
-	good := g != nil && now.Before(g.expires)
-	if good && (now.Before(g.renew) || now.Before(calm)) {
+	valid := g != nil && now.Before(g.expires)
+	if valid && (now.Before(g.renew) || now.Before(nextRenewal)) {
 		return g, nil
 	}
 	fresh, err := s.login(ctx, "")
-	if err != nil && good {
+	if err != nil && valid {
 		s.mu.Lock()
-		s.calm = s.now().Add(renewPause)
+		s.nextRenewal = s.now().Add(renewPause)
 		s.mu.Unlock()
 		s.config.Logger.Debug().Err(err).Time("expires", g.expires).
 			Msg("Could not renew the token. Using the current one until it expires.")
@@ -189,7 +189,7 @@ func (s *Session) login(ctx context.Context, refused string) (*grant, error) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.held, s.endpoint, s.calm = g, g.endpoint, time.Time{}
+		s.held, s.endpoint, s.nextRenewal = g, g.endpoint, time.Time{}
 		return g, nil
 	})
 	select {

@@ -49,8 +49,8 @@ func (v *validator) login(ctx context.Context, headers http.Header) error {
 
 // subject is Keystone's answer about a token that is validated.
 type subject struct {
-	who     osapi.Principal
-	expires time.Time
+	principal osapi.Principal
+	expires   time.Time
 }
 
 // validate asks about a token; the error is errUnknown when Keystone does not know it, or not any
@@ -119,11 +119,11 @@ func (v *validator) get(ctx context.Context, own http.Header, token string, expi
 	if t == nil || t.User.ID == "" || t.Expires.IsZero() {
 		return subject{}, errors.New("the answer has no token, user or expiry")
 	}
-	s := subject{expires: t.Expires, who: osapi.Principal{
+	s := subject{expires: t.Expires, principal: osapi.Principal{
 		User: t.User.ID, Project: t.Project.ID, SystemScope: t.System.All, DomainScope: t.Domain != nil,
 	}}
 	for _, role := range t.Roles {
-		s.who.Roles = append(s.who.Roles, strings.ToLower(role.Name))
+		s.principal.Roles = append(s.principal.Roles, strings.ToLower(role.Name))
 	}
 	return s, nil
 }

@@ -64,7 +64,7 @@ func (d *Daemon) ended(err error) {
 	defer d.mu.Unlock()
 	d.exit = err
 	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) exited unexpectedly (%w): %s",
-		d.PID(), err, d.lastWords())
+		d.PID(), err, d.lastLogLines())
 	if d.ready && !d.stopped {
 		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(d.problem).
 			Msg("The private libvirt daemon exited unexpectedly. libvirt is unavailable until it is started again.")
@@ -144,8 +144,8 @@ func (d *Daemon) release() {
 	})
 }
 
-// lastWords are the last lines of the daemon's log, on one line.
-func (d *Daemon) lastWords() string {
+// lastLogLines are the last lines of the daemon's log, on one line.
+func (d *Daemon) lastLogLines() string {
 	const tail = 2048
 	f, err := os.Open(d.layout.log())
 	if err != nil {

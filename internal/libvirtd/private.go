@@ -238,9 +238,9 @@ func (d *Daemon) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-d.done:
-			return fmt.Errorf("the private libvirt daemon exited during start-up (%w): %s", d.exit, d.lastWords())
+			return fmt.Errorf("the private libvirt daemon exited during start-up (%w): %s", d.exit, d.lastLogLines())
 		case <-ctx.Done():
-			return fmt.Errorf("the private libvirt daemon did not become ready: %w: %s", err, d.lastWords())
+			return fmt.Errorf("the private libvirt daemon did not become ready: %w: %s", err, d.lastLogLines())
 		case <-tick.C:
 		}
 	}

@@ -20,10 +20,10 @@ const firstRequest = time.Second
 // looks for the end of the server after it has read a request and called it active, so that the
 // state of a connection does not say whether that request is answered.
 type drain struct {
-	next   func(net.Conn, http.ConnState) // nil for none
-	mu     sync.Mutex
-	unread map[net.Conn]struct{}
-	none   chan struct{} // closed when unread is empty; nil while no goroutine waits
+	next    func(net.Conn, http.ConnState) // nil for none
+	mu      sync.Mutex
+	unread  map[net.Conn]struct{}
+	drained chan struct{} // closed when unread is empty; nil while no goroutine waits
 }
 
 // connKey is the key of a request's connection in its context.
@@ -65,9 +65,9 @@ func (d *drain) read(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.unread, c)
-	if d.none != nil && len(d.unread) == 0 {
-		close(d.none)
-		d.none = nil
+	if d.drained != nil && len(d.unread) == 0 {
+		close(d.drained)
+		d.drained = nil
 	}
 }
 
@@ -80,7 +80,7 @@ func (d *drain) wait(ctx context.Context) {
 		return
 	}
 	none := make(chan struct{})
-	d.none = none
+	d.drained = none
 	d.mu.Unlock()
 	late := time.NewTimer(firstRequest)
 	defer late.Stop()

@@ -21,9 +21,10 @@ import (
 // Transfer-Encoding, or anything unusual about its length: the connection ends with the answer to
 // it. So it needs no parser of bodies and cannot get out of step.
 type framing struct {
-	// odd is the number of the first request that is not ordinary, from 1 on, and what it is: 0, or
-	// number<<1, with the lowest bit set if it has both headers. It is read by handlers.
-	odd atomic.Uint64
+	// unusualRequest is the number of the first request that is not ordinary, from 1 on, and what
+	// it is: 0, or number<<1, with the lowest bit set if it has both headers. It is read by
+	// handlers.
+	unusualRequest atomic.Uint64
 
 	requests uint64 // whose headers are complete
 	body     int64  // bytes to skip
@@ -36,7 +37,7 @@ type framing struct {
 	first   bool     // it is the request line
 	length  int64    // Content-Length, -1 without
 	chunked bool     // has Transfer-Encoding
-	strange bool
+	unusual bool
 }
 
 // verdict classifies a request by its framing.
@@ -51,10 +52,10 @@ const (
 // verdictOf returns the verdict of the request with the number, from 1 on. Its headers have
 // arrived.
 func (f *framing) verdictOf(number uint64) verdict {
-	switch odd := f.odd.Load(); {
-	case odd == 0 || odd>>1 != number:
+	switch unusual := f.unusualRequest.Load(); {
+	case unusual == 0 || unusual>>1 != number:
 		return ordinary
-	case odd&1 == 1:
+	case unusual&1 == 1:
 		return ambiguous
 	}
 	return last
@@ -62,7 +63,7 @@ func (f *framing) verdictOf(number uint64) verdict {
 
 // feed processes the next bytes. It returns the cost of those in unfinished headers.
 func (f *framing) feed(b []byte) (cost int64) {
-	for len(b) > 0 && f.odd.Load() == 0 {
+	for len(b) > 0 && f.unusualRequest.Load() == 0 {
 		if f.body > 0 {
 			skip := min(f.body, int64(len(b)))
 			f.body -= skip
@@ -74,7 +75,7 @@ func (f *framing) feed(b []byte) (cost int64) {
 				b = b[1:]
 				continue
 			}
-			f.inHeader, f.first, f.lines, f.length, f.chunked, f.strange = true, true, 0, -1, false, false
+			f.inHeader, f.first, f.lines, f.length, f.chunked, f.unusual = true, true, 0, -1, false, false
 		}
 		part, end := b, bytes.IndexByte(b, '\n')
 		if end >= 0 {
@@ -110,7 +111,7 @@ func (f *framing) endLine() bool {
 		return true
 	}
 	if line[0] == ' ' || line[0] == '\t' { // it goes on with the line before
-		f.strange = true
+		f.unusual = true
 		return false
 	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
@@ -121,11 +122,11 @@ func (f *framing) endLine() bool {
 	case headerIs(name, "content-length"):
 		length, err := strconv.ParseInt(string(bytes.Trim(value, " \t")), 10, 64)
 		if cut || err != nil || length < 0 || f.length >= 0 {
-			f.strange = true
+			f.unusual = true
 		}
 		f.length = max(length, 0)
 	case headerIs(name, "upgrade"): // what follows may be another protocol
-		f.strange = f.strange || !strings.EqualFold(string(bytes.Trim(value, " \t")), "h2c")
+		f.unusual = f.unusual || !strings.EqualFold(string(bytes.Trim(value, " \t")), "h2c")
 	}
 	return false
 }
@@ -140,9 +141,9 @@ func (f *framing) endHeader() {
 	f.inHeader = false
 	switch {
 	case f.chunked && f.length >= 0:
-		f.odd.Store(f.requests<<1 | 1)
-	case f.chunked || f.strange:
-		f.odd.Store(f.requests << 1)
+		f.unusualRequest.Store(f.requests<<1 | 1)
+	case f.chunked || f.unusual:
+		f.unusualRequest.Store(f.requests << 1)
 	default:
 		f.body = max(f.length, 0)
 	}

@@ -28,23 +28,23 @@ const (
 // net/http speaks HTTP/1 over TLS only with connections that nothing is put in between.
 type listener struct {
 	net.Listener
-	tls   *tls.Config // nil for none
-	conns *Connections
-	log   zerolog.Logger
-	often *LogLimiter
+	tls      *tls.Config // nil for none
+	conns    *Connections
+	log      zerolog.Logger
+	logLimit *LogLimiter
 
 	ready  chan net.Conn
 	failed chan error // of Accept
 	ctx    context.Context
 	stop   context.CancelFunc
 	ended  chan struct{} // closed when nothing is accepted any more
-	// accepts is the goroutine that accepts, shakes are the handshakes.
-	accepts, shakes sync.WaitGroup
+	// accepts is the goroutine that accepts, handshakes are those under way.
+	accepts, handshakes sync.WaitGroup
 }
 
 func listen(ctx context.Context, l net.Listener, config *tls.Config, conns *Connections, log zerolog.Logger) *listener {
 	ln := &listener{
-		Listener: l, tls: config, conns: conns, log: log, often: NewLogLimiter(time.Minute, time.Now),
+		Listener: l, tls: config, conns: conns, log: log, logLimit: NewLogLimiter(time.Minute, time.Now),
 		ready: make(chan net.Conn), failed: make(chan error, 1), ended: make(chan struct{}),
 	}
 	ln.ctx, ln.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -73,7 +73,7 @@ func (l *listener) Close() error {
 	}
 	l.stop()
 	l.accepts.Wait()
-	l.shakes.Wait()
+	l.handshakes.Wait()
 	return err
 }
 
@@ -81,7 +81,7 @@ func (l *listener) Close() error {
 func (l *listener) finish() {
 	over := time.AfterFunc(firstRequest, l.stop)
 	defer over.Stop()
-	l.shakes.Wait()
+	l.handshakes.Wait()
 }
 
 // run accepts until the listener is closed.
@@ -94,7 +94,7 @@ func (l *listener) run() {
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
 			if !errors.Is(err, syscall.ECONNABORTED) {
 				l.conns.evict()
-				if l.often.Allow("descriptors") {
+				if l.logLimit.Allow("descriptors") {
 					l.log.Error().
 						Err(err).
 						Msg("Cannot accept a connection: the process has reached its limit of open files. " +
@@ -113,7 +113,7 @@ func (l *listener) run() {
 		c := l.conns.admit(raw)
 		if c == nil {
 			from := host(raw)
-			if l.often.Allow("refused " + from) {
+			if l.logLimit.Allow("refused " + from) {
 				limits := l.conns.Limits()
 				l.log.Warn().Str("address", from).Int("max_connections", limits.Total).
 					Int("max_connections_per_address", limits.PerAddress).
@@ -126,7 +126,7 @@ func (l *listener) run() {
 			l.deliver(&watched{Conn: c, counted: c})
 			continue
 		}
-		l.shakes.Go(func() { l.handshake(c) })
+		l.handshakes.Go(func() { l.handshake(c) })
 	}
 }
 
@@ -153,7 +153,7 @@ func (l *listener) handshake(c *conn) {
 		}
 		_ = c.Close() // the error above is the one that matters
 		// One that ends without a word is a probe of a load balancer.
-		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.often.Allow("handshake "+from) {
+		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.logLimit.Allow("handshake "+from) {
 			l.log.Warn().Str("address", from).Str("why", err.Error()).
 				Str("hint",
 					"compare the certificate and the certificate authority of the client with those here; a client "+

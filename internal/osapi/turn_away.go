@@ -75,20 +75,20 @@ func (q *queue) Accept() (net.Conn, error) {
 	if err != nil { // a server tries again for long where the process has no descriptors left
 		return nil, errors.Join(errNoneWaits, err)
 	}
-	return &plain{Conn: c}, nil
+	return &plainConn{Conn: c}, nil
 }
 
 // recordOfHandshake is the first byte of a TLS connection.
 const recordOfHandshake = 22
 
-// plain is a connection that ends for its reader if it begins with a TLS handshake.
-type plain struct {
+// plainConn is a connection that ends for its reader if it begins with a TLS handshake.
+type plainConn struct {
 	net.Conn
 	begun bool
 }
 
 // Read implements [net.Conn].
-func (p *plain) Read(b []byte) (int, error) {
+func (p *plainConn) Read(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
 	if n > 0 && !p.begun {
 		p.begun = true

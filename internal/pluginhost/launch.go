@@ -36,7 +36,7 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 	if err != nil {
 		return nil, err
 	}
-	if err := p.introduce(ctx); err != nil {
+	if err := p.requestInfo(ctx); err != nil {
 		p.kill()
 		return nil, p.startError(err)
 	}

@@ -38,7 +38,7 @@ type Plugin struct {
 	forbidden error         // why it can no longer be started, or nil
 	calls     callRecords   // to the active process
 	changed   chan struct{} // closed and replaced at every transition
-	tried     bool          // the first attempt to start has ended
+	attempted bool          // the first attempt to start has ended
 	run       *running      // the supervisor, or nil
 
 	managing instanceCalls
@@ -140,7 +140,7 @@ func (p *Plugin) begin(cancel context.CancelFunc) (*running, error) {
 	}
 	p.run = &running{cancel: cancel, done: make(chan struct{})}
 	p.run.forced, p.run.abort = context.WithCancel(context.Background())
-	p.tried = false
+	p.attempted = false
 	return p.run, nil
 }
 
@@ -149,7 +149,7 @@ func (p *Plugin) begin(cancel context.CancelFunc) (*running, error) {
 func (p *Plugin) Ready(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		changed, tried, active, err := p.changed, p.tried, p.active != nil, p.unavailable()
+		changed, tried, active, err := p.changed, p.attempted, p.active != nil, p.unavailable()
 		p.mu.Unlock()
 		switch {
 		case active:

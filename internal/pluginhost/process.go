@@ -124,8 +124,8 @@ func (p *process) Identity() identity {
 	}
 }
 
-// introduce calls Info.
-func (p *process) introduce(ctx context.Context) (err error) {
+// requestInfo calls Info.
+func (p *process) requestInfo(ctx context.Context) (err error) {
 	p.info, err = p.Info(ctx)
 	return err
 }

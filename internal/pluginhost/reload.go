@@ -143,7 +143,7 @@ func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec,
 // replyAfterAttempt replies to a reload with the result of the next attempt to start.
 func (s *supervisor) replyAfterAttempt(ctx context.Context, o reloadRequest) {
 	s.mu.Lock()
-	s.tried = false
+	s.attempted = false
 	s.mu.Unlock()
 	if o.spec.Disabled {
 		o.reply <- nil

@@ -18,7 +18,7 @@ import (
 // nodes and then hangs in the tree of one of them would never reach the limit.
 type callRecords struct {
 	misses int // in a row, of all calls
-	of     map[string]*callRecord
+	byCall map[string]*callRecord
 }
 
 // callRecord counts the failures of one call since it was last answered without a fault.
@@ -40,7 +40,7 @@ func (c *callRecords) recordMissed(call string) int {
 func (c *callRecords) recordAnswer(call string, err error, now time.Time) {
 	c.misses = 0
 	if !errors.As(err, new(*driverclient.FaultError)) {
-		delete(c.of, call)
+		delete(c.byCall, call)
 		return
 	}
 	r := c.record(call)
@@ -51,22 +51,22 @@ func (c *callRecords) recordAnswer(call string, err error, now time.Time) {
 }
 
 func (c *callRecords) record(call string) *callRecord {
-	if c.of == nil {
-		c.of = map[string]*callRecord{}
+	if c.byCall == nil {
+		c.byCall = map[string]*callRecord{}
 	}
-	if c.of[call] == nil {
-		c.of[call] = &callRecord{}
+	if c.byCall[call] == nil {
+		c.byCall[call] = &callRecord{}
 	}
-	return c.of[call]
+	return c.byCall[call]
 }
 
 // problem returns an error for a call with as many consecutive faults as policy allows misses. It
 // drops calls that were not made for long, because their node may be removed.
 func (c *callRecords) problem(policy Restart, now time.Time) error {
-	for _, call := range slices.Sorted(maps.Keys(c.of)) {
-		switch r := c.of[call]; {
+	for _, call := range slices.Sorted(maps.Keys(c.byCall)) {
+		switch r := c.byCall[call]; {
 		case r.faults > 0 && now.Sub(r.last) >= policy.ResetAfter:
-			delete(c.of, call)
+			delete(c.byCall, call)
 		case r.faults >= policy.Misses:
 			return fmt.Errorf("%s always ends with a fault of the driver; the first: %s", call, r.first)
 		}
@@ -79,9 +79,9 @@ type breaker struct {
 	policy Restart
 	jitter func(time.Duration) time.Duration // uniform in [0, d)
 
-	attempt  int         // consecutive failures, the exponent of the delay
-	failures []time.Time // those within the window, oldest first
-	tried    bool        // quarantine is over, and the attempt after it has not succeeded yet
+	attempt     int         // consecutive failures, the exponent of the delay
+	failures    []time.Time // those within the window, oldest first
+	quarantined bool        // quarantine is over, and the attempt after it has not succeeded yet
 }
 
 // failed records a failure and returns the delay until the next attempt, and whether it is a
@@ -91,8 +91,8 @@ func (b *breaker) failed(now time.Time) (time.Duration, bool) {
 		b.failures = b.failures[1:]
 	}
 	b.failures = append(b.failures, now)
-	if b.tried || len(b.failures) >= b.policy.FailureLimit {
-		b.failures, b.tried = nil, true
+	if b.quarantined || len(b.failures) >= b.policy.FailureLimit {
+		b.failures, b.quarantined = nil, true
 		return b.policy.Quarantine, true
 	}
 	b.attempt++
@@ -107,4 +107,4 @@ func (b *breaker) noteUptime(up time.Duration) {
 }
 
 // reset forgets all failures.
-func (b *breaker) reset() { b.attempt, b.failures, b.tried = 0, nil, false }
+func (b *breaker) reset() { b.attempt, b.failures, b.quarantined = 0, nil, false }

@@ -45,9 +45,9 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	}
 	switch state {
 	case Healthy, Degraded:
-		p.tried = true
+		p.attempted = true
 	case Backoff, Quarantined, NotInstalled, Incompatible, Refused, Disabled, Stopped:
-		p.tried, p.status.PID = true, 0
+		p.attempted, p.status.PID = true, 0
 	case Discovered, Verified, Starting, Configured:
 	}
 	if state == Disabled {

@@ -22,19 +22,19 @@ type DB struct {
 	Dialect *engine.Dialect
 	// Writer is the one connection that writes; its transactions begin with the lock for writing.
 	// Reader reads.
-	Writer, Reader *sql.DB
-	path           string // of the file, without symbolic links; or the address
-	means          func(kind error) error
-	lock           *lockFile
-	files          *databaseFiles
-	connectors     []*connector
-	connector      driver.Connector // to the servers
-	schema         *Schema          // of a database of servers: its table has the row that transactions lock
-	knows          int              // steps of that schema
-	failover       time.Duration    // that of Options
-	extra          []*sql.DB
-	presence       *presence // nil for a file
-	had, has       int       // steps of the schema
+	Writer, Reader          *sql.DB
+	path                    string // of the file, without symbolic links; or the address
+	means                   func(kind error) error
+	lock                    *lockFile
+	files                   *databaseFiles
+	connectors              []*connector
+	connector               driver.Connector // to the servers
+	schema                  *Schema          // of a database of servers: its table has the row that transactions lock
+	schemaSteps             int              // steps of that schema
+	failover                time.Duration    // that of Options
+	extra                   []*sql.DB
+	presence                *presence // nil for a file
+	stepsBefore, stepsAfter int       // steps of the schema
 }
 
 var busyPragma = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(), 10) + ")"
@@ -74,7 +74,7 @@ func (db *DB) Failover() time.Duration { return cmp.Or(db.failover, failover) }
 func (db *DB) Path() string { return db.path }
 
 // Steps is how many steps of the schema the database had when it was opened, and how many it has.
-func (db *DB) Steps() (had, has int) { return db.had, db.has }
+func (db *DB) Steps() (had, has int) { return db.stepsBefore, db.stepsAfter }
 
 // Explain makes an *engine.Error of an error of the database or of the file system, and of one that
 // ends with the context the context's. What callers decide on passes as it is.
@@ -258,7 +258,7 @@ func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
 	if db.lock == nil {
 		return nil
 	}
-	if err := db.lock.refuseLoss(version); err != nil {
+	if err := db.lock.regressionError(version); err != nil {
 		return db.Explain(ctx, "opening", err)
 	}
 	if version > db.lock.recordedVersion() {

@@ -111,13 +111,13 @@ func (l *Lease) RaiseTerm(ctx context.Context, above int64) error {
 	if above >= maxTerm {
 		return fmt.Errorf("a term of %d was seen, which no lease has had", above)
 	}
-	mine, term := l.heldToken(), int64(0)
+	token, term := l.heldToken(), int64(0)
 	err := l.db.WriteOn(ctx, l.on, "raising the term of a lease in", func(tx *sql.Tx) error {
 		row, _, err := l.read(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if mine == "" || row.token != mine {
+		if token == "" || row.token != token {
 			return ErrLeaseLost
 		}
 		term = max(row.beat, above) + 1
@@ -129,7 +129,7 @@ func (l *Lease) RaiseTerm(ctx context.Context, above int64) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.token == mine {
+	if l.token == token {
 		l.term = max(l.term, term)
 	}
 	return nil
@@ -324,9 +324,9 @@ func (l *Lease) Confirm(ctx context.Context) error {
 }
 
 func (l *Lease) check(ctx context.Context, q Querier) error {
-	mine := l.heldToken()
+	token := l.heldToken()
 	row, _, err := l.read(ctx, q)
-	if err == nil && (mine == "" || row.token != mine) {
+	if err == nil && (token == "" || row.token != token) {
 		err = ErrLeaseLost
 	}
 	return err

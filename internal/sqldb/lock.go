@@ -154,8 +154,8 @@ func (l *lockFile) recordedVersion() int64 {
 	return version
 }
 
-// refuseLoss is the error for a database that is at a version when a higher one was noted.
-func (l *lockFile) refuseLoss(version int64) error {
+// regressionError is the error for a database that is at a version when a higher one was noted.
+func (l *lockFile) regressionError(version int64) error {
 	noted := l.recordedVersion()
 	if version >= noted {
 		return nil

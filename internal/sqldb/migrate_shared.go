@@ -188,8 +188,8 @@ func (m *migration) prepare(ctx context.Context) error {
 		Scan(&begun); err != nil || begun > 0 || m.schema.Adopt == nil {
 		return err
 	}
-	theirs, err := m.otherTables(ctx)
-	if err != nil || !theirs {
+	found, err := m.otherTables(ctx)
+	if err != nil || !found {
 		return err
 	}
 	steps, err := m.schema.Adopt(ctx, m.d, m.db)
@@ -230,8 +230,8 @@ func (m *migration) step(ctx context.Context, n int, s step) error {
 	if err := m.insert(ctx, n, 0, needs, m.token); err != nil {
 		return err
 	}
-	mine, err := m.claim(ctx, n)
-	if err != nil || !mine {
+	claimed, err := m.claim(ctx, n)
+	if err != nil || !claimed {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

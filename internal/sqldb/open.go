@@ -35,9 +35,9 @@ type Options struct {
 	// MaxPages is how large the database may become, in pages of 4 KiB; writes beyond that fail
 	// with engine.ErrFull. 0 is no limit.
 	MaxPages int
-	// Alone refuses a database of servers that another process has open, and keeps others from
+	// Exclusive refuses a database of servers that another process has open, and keeps others from
 	// opening it, where the schema has a table of processes. A file belongs to one process anyway.
-	Alone bool
+	Exclusive bool
 	// Failover is how long a transaction waits for a server that takes writes; 0 is 5 s.
 	Failover time.Duration
 	// Means is what a kind of failure is to the callers of the package whose database it is; see
@@ -132,7 +132,7 @@ func (db *DB) open(ctx context.Context, given string, o Options) error {
 	stop := repeat(ctx, o.Progress)
 	had, err := o.Schema.migrate(ctx, db.Dialect, db.Writer, want)
 	stop()
-	db.had, db.has = had, want
+	db.stepsBefore, db.stepsAfter = had, want
 	if err != nil {
 		return err
 	}

@@ -39,13 +39,13 @@ func ThisProcess() string {
 type process struct {
 	token, name string
 	beat        int64
-	alone       bool
-	knows       int
+	exclusive   bool
+	schemaSteps int
 }
 
 func (s *Schema) processes(ctx context.Context, q Querier) ([]process, error) {
 	return All(ctx, q, func(row Row) (p process, err error) {
-		err = row.Scan(&p.token, &p.name, &p.beat, &p.alone, &p.knows)
+		err = row.Scan(&p.token, &p.name, &p.beat, &p.exclusive, &p.schemaSteps)
 		return p, err
 	}, "SELECT token, name, beat, alone, knows FROM "+s.Processes+" ORDER BY name, token")
 }
@@ -124,7 +124,7 @@ func (s *Schema) refuseOlder(ctx context.Context, d *engine.Dialect, db *sql.DB,
 	if has, err := HasTable(ctx, d, db, s.Processes); err != nil || !has {
 		return err
 	}
-	living, err := s.waitLive(ctx, db, func(p process) bool { return p.knows < step })
+	living, err := s.waitLive(ctx, db, func(p process) bool { return p.schemaSteps < step })
 	if err != nil || len(living) == 0 {
 		return err
 	}
@@ -156,21 +156,23 @@ type presence struct {
 	own    process
 	stop   context.CancelFunc
 	done   sync.WaitGroup
-	others map[string]*silence
+	others map[string]*missedBeats
 }
 
-// silence is for how many looks the beat of another process has not grown.
-type silence struct {
+// missedBeats is for how many looks the beat of another process has not grown.
+type missedBeats struct {
 	beat  int64
-	looks int
+	count int
 }
 
 // announce begins to show that the database is in use, until it is closed. It is refused if a
 // process that lives has to be alone, or if this one has to be and is not.
-func (db *DB) announce(ctx context.Context, alone bool) error {
+func (db *DB) announce(ctx context.Context, exclusive bool) error {
 	p := &presence{
-		db: db, own: process{token: uuid.NewString(), name: ThisProcess(), beat: 1, alone: alone, knows: db.knows},
-		others: map[string]*silence{},
+		db: db,
+		own: process{token: uuid.NewString(), name: ThisProcess(), beat: 1, exclusive: exclusive,
+			schemaSteps: db.schemaSteps},
+		others: map[string]*missedBeats{},
 	}
 	if err := p.insert(ctx); err != nil {
 		return err
@@ -179,14 +181,14 @@ func (db *DB) announce(ctx context.Context, alone bool) error {
 	p.stop = stop
 	db.presence = p
 	p.done.Go(func() { p.run(running) })
-	return p.checkAlone(ctx)
+	return p.checkExclusive(ctx)
 }
 
-// checkAlone looks for processes beside which this one may not have the database open. Each shows
-// itself before it looks: of two at least one finds the other.
-func (p *presence) checkAlone(ctx context.Context) error {
+// checkExclusive looks for processes beside which this one may not have the database open. Each
+// shows itself before it looks: of two at least one finds the other.
+func (p *presence) checkExclusive(ctx context.Context) error {
 	living, err := p.db.schema.waitLive(ctx, p.db.Reader,
-		func(other process) bool { return other.token != p.own.token && (p.own.alone || other.alone) })
+		func(other process) bool { return other.token != p.own.token && (p.own.exclusive || other.exclusive) })
 	if err != nil || len(living) == 0 {
 		return err
 	}
@@ -197,7 +199,7 @@ func (p *presence) checkAlone(ctx context.Context) error {
 func (p *presence) insert(ctx context.Context) error {
 	_, err := p.db.Reader.ExecContext(ctx, "INSERT INTO "+p.db.schema.Processes+
 		" (token, name, beat, alone, knows) VALUES (?, ?, ?, ?, ?)"+p.db.Dialect.Upsert("token"),
-		p.own.token, p.own.name, p.own.beat, p.own.alone, p.own.knows)
+		p.own.token, p.own.name, p.own.beat, p.own.exclusive, p.own.schemaSteps)
 	return err
 }
 
@@ -231,12 +233,12 @@ func (p *presence) heartbeat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := make(map[string]*silence, len(found))
+	now := make(map[string]*missedBeats, len(found))
 	for _, other := range found {
 		seen := p.others[other.token]
 		if seen == nil || seen.beat != other.beat {
-			seen = &silence{beat: other.beat}
-		} else if seen.looks++; seen.looks >= forgottenAfter {
+			seen = &missedBeats{beat: other.beat}
+		} else if seen.count++; seen.count >= forgottenAfter {
 			if err := s.forget(ctx, db, other); err != nil {
 				return err
 			}

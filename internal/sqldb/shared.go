@@ -56,17 +56,17 @@ func (db *DB) openShared(ctx context.Context, a engine.Address, o Options) error
 	if err != nil {
 		return err
 	}
-	db.schema, db.knows = o.Schema, o.Schema.Newest()
+	db.schema, db.schemaSteps = o.Schema, o.Schema.Newest()
 	if err := db.migrateShared(ctx, a, o, want); err != nil {
 		return err
 	}
 	db.files = watch(ctx, db.path, o.Logger, func(ctx context.Context) error {
 		return db.Write(ctx, "probing", func(*sql.Tx) error { return nil })
 	})
-	if o.Schema.Processes == "" || want < db.knows { // with fewer steps that table may not be there
+	if o.Schema.Processes == "" || want < db.schemaSteps { // with fewer steps that table may not be there
 		return nil
 	}
-	return db.announce(ctx, o.Alone)
+	return db.announce(ctx, o.Exclusive)
 }
 
 // migrateShared brings the schema up to date. The statements of its steps may take long, and have a
@@ -79,11 +79,11 @@ func (db *DB) migrateShared(ctx context.Context, a engine.Address, o Options, wa
 	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector),
 		token: uuid.NewString(), log: o.Logger, progress: o.Progress}
 	defer func() { _ = m.slow.Close() }() // one that was lost cannot be closed
-	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
+	db.stepsBefore, db.stepsAfter, err = m.run(ctx, want, o.Steps != 0)
 	// Processes that start at once are in each other's way: on a Galera cluster one of them is
 	// undone.
 	for r := db.retries(); err != nil && db.Dialect.Is(err, engine.Retry) && r.wait(ctx, err); {
-		_, db.has, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
+		_, db.stepsAfter, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
 	}
 	return err
 }
@@ -216,7 +216,7 @@ func (s *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
 			return err == nil, err
 		}
 	}
-	number, found, err := s.db.Dialect.Servers.Bump(ctx, tx, s.db.schema.Table, s.token, s.db.knows)
+	number, found, err := s.db.Dialect.Servers.Bump(ctx, tx, s.db.schema.Table, s.token, s.db.schemaSteps)
 	if err != nil {
 		return false, err
 	}

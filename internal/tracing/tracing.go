@@ -105,10 +105,10 @@ func (t *Tracing) Close(ctx context.Context) {
 // Spans that cannot be delivered are lost.
 type quietExporter struct {
 	sdk.SpanExporter
-	endpoint string
-	log      zerolog.Logger
-	failing  atomic.Bool
-	lost     atomic.Int64
+	endpoint  string
+	log       zerolog.Logger
+	failing   atomic.Bool
+	lostSpans atomic.Int64
 }
 
 // ExportSpans implements [sdk.SpanExporter].
@@ -116,14 +116,15 @@ func (e *quietExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpa
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err != nil:
-		e.lost.Add(int64(len(spans)))
+		e.lostSpans.Add(int64(len(spans)))
 		if e.failing.CompareAndSwap(false, true) {
 			e.log.Warn().Str("endpoint", e.endpoint).Err(err).
 				Msg("Cannot deliver traces to the collector; spans are lost until it recovers. Nothing else is " +
 					"affected. Check [tracing] endpoint.")
 		}
 	case e.failing.CompareAndSwap(true, false):
-		e.log.Info().Str("endpoint", e.endpoint).Int64("lost_spans", e.lost.Swap(0)).Msg("Trace delivery recovered.")
+		e.log.Info().Str("endpoint", e.endpoint).Int64("lost_spans", e.lostSpans.Swap(0)).
+			Msg("Trace delivery recovered.")
 	}
 	return nil
 }

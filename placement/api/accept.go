@@ -7,20 +7,21 @@ import (
 	"strings"
 )
 
-// accepted is the client's quality values for the media types of answers, from 0 (refused) to 1.
-type accepted struct {
+// acceptQuality is the client's quality values for the media types of answers, from 0 (refused) to
+// 1.
+type acceptQuality struct {
 	json, html float64
 }
 
 // readAccept reads the value of an Accept header. Without a valid one everything is accepted, and
 // JSON is preferred to HTML.
-func readAccept(header string) accepted {
-	everything := accepted{json: 1, html: 0.5}
+func readAccept(header string) acceptQuality {
+	everything := acceptQuality{json: 1, html: 0.5}
 	switch header {
 	case "", "*/*", "application/json":
 		return everything
 	}
-	var a accepted
+	var a acceptQuality
 	var jsonRank, htmlRank int // How specific the range is that decided: 1 */*, 2 type/*, 3 type/subtype.
 	for header != "" {
 		part := header

@@ -44,11 +44,11 @@ type candidatesAnswer struct {
 	v   wire.Version
 	cq  *candidates.URLQuery
 
-	full [][]byte // chunks, the answer so far
-	b    []byte   // and the chunk after them
-	had  int      // capacity of b when it was counted
-	held int64    // memory of the chunks, as counted in all.bytes
-	size int      // of the answer: full chunks, and summaries that are written from where they are
+	full            [][]byte // chunks, the answer so far
+	b               []byte   // and the chunk after them
+	countedCapacity int      // capacity of b when it was counted
+	countedBytes    int64    // memory of the chunks, as counted in all.bytes
+	size            int      // of the answer: full chunks, and summaries that are written from where they are
 
 	limit int   // number of candidates to return
 	count int   // number of candidates so far
@@ -87,7 +87,7 @@ func (c *candidateAnswers) acquire(
 
 // release keeps an answer for reuse.
 func (c *candidateAnswers) release(a *candidatesAnswer) {
-	c.bytes.Add(-a.held)
+	c.bytes.Add(-a.countedBytes)
 	for _, b := range append(a.full, a.b) {
 		if cap(b) == chunk { // others grew for a large candidate
 			c.chunks.Put((*[chunk]byte)(b[:chunk]))
@@ -120,18 +120,18 @@ func (a *candidatesAnswer) startChunk() {
 	if !ok {
 		c = new([chunk]byte)
 	}
-	a.b, a.had = c[:0], 0
+	a.b, a.countedCapacity = c[:0], 0
 	a.countMemory()
 }
 
 // countMemory counts the memory of b. It returns false if all answers together take too much.
 func (a *candidatesAnswer) countMemory() bool {
-	grown := int64(cap(a.b) - a.had)
+	grown := int64(cap(a.b) - a.countedCapacity)
 	if grown == 0 {
 		return a.err == nil
 	}
-	a.had = cap(a.b)
-	a.held += grown
+	a.countedCapacity = cap(a.b)
+	a.countedBytes += grown
 	if a.all.bytes.Add(grown) > maxAnswers {
 		a.err = osapi.Unavailable(
 			"The answers under way take up all the memory that this server has for them. Send the request again in " +

@@ -43,7 +43,7 @@ type exchange struct {
 	negotiated bool // v is known
 
 	// The snapshot on which a host's request was checked, for its handler; nil for other clients.
-	judged *ledger.Snapshot
+	readable *ledger.Snapshot
 }
 
 // negotiate finds the version of the answer. All answers after it have the version header.
@@ -136,8 +136,8 @@ type staleness struct {
 // read is the state for an answer to a request that changes nothing. Without the database it may be
 // stale, which a header of the answer says.
 func (x *exchange) read() (*ledger.Snapshot, error) {
-	if x.judged != nil {
-		return x.judged, nil
+	if x.readable != nil {
+		return x.readable, nil
 	}
 	s, age, err := x.api.ledger.Read(x.R.Context())
 	if err != nil {

@@ -40,7 +40,7 @@ func (x *exchange) admitHost(h *hostpolicy.Request, access hostpolicy.Access) er
 	if err != nil {
 		return err
 	}
-	x.judged = s
+	x.readable = s
 	return h.MayRead(s, access, func() (wire.ProviderQuery, error) {
 		return wire.ReadProviderQuery(x.R.URL.RawQuery, x.v, x.extensions)
 	})

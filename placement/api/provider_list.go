@@ -91,11 +91,11 @@ func checkNames(pq *wire.ProviderQuery, s *ledger.Snapshot, names bool) (empty b
 }
 
 // findProviders returns all providers of the query, in order of creation.
-func findProviders(pq *wire.ProviderQuery, s *ledger.Snapshot, give func(*ledger.Provider)) {
+func findProviders(pq *wire.ProviderQuery, s *ledger.Snapshot, yield func(*ledger.Provider)) {
 	filter := func(p *ledger.Provider) {
 		if (pq.UUID == "" || p.UUID == pq.UUID) &&
 			(pq.Name == "" || providertree.SameName(p.Name, pq.Name)) && conditionsMet(p, &pq.Conditions) {
-			give(p)
+			yield(p)
 		}
 	}
 	var some []*ledger.Provider

@@ -11,7 +11,7 @@ import (
 
 func TestReadAccept(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for header, want := range map[string]accepted{
+	for header, want := range map[string]acceptQuality{
 		"":                                   {1, 0.5},
 		"application/json":                   {1, 0.5},
 		"text/html":                          {0, 1},

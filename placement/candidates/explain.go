@@ -180,26 +180,26 @@ func (r *Request) conditions() int {
 
 // explainer counts the providers and trees that the conditions leave.
 type explainer struct {
-	s       *ledger.Snapshot
-	r       *Request
-	parts   []explained
-	roots   []rootCondition
-	sharers map[string][]*ledger.Provider // by aggregate
-	cells   ledger.ProviderSet
-	near    []nearHost      // the nearest first
-	asked   map[string]bool // the classes of the request
+	s                  *ledger.Snapshot
+	r                  *Request
+	parts              []explained
+	roots              []rootCondition
+	sharingByAggregate map[string][]*ledger.Provider // by aggregate
+	cells              ledger.ProviderSet
+	near               []nearHost      // the nearest first
+	asked              map[string]bool // the classes of the request
 
-	trees  int   // evaluated
-	work   int   // conditions and names checked, at most
-	rooted []int // by condition on roots: how many roots do not meet it and met all before
+	trees        int   // evaluated
+	work         int   // conditions and names checked, at most
+	rootFailures []int // by condition on roots: how many roots do not meet it and met all before
 	// together counts the trees whose providers of the unsuffixed group do not have one of the
 	// required traits.
-	together []int
-	missing  []int // by part: how many trees lack a provider and had one for each part before
-	left     []*ledger.Tree
+	lackingTrait []int
+	missing      []int // by part: how many trees lack a provider and had one for each part before
+	left         []*ledger.Tree
 	// onlyMissing are, by part, the trees that meet all conditions and have providers for all other
 	// parts.
-	onlyMissing []miss
+	onlyMissing []missingPart
 	reached     []int // by part, at the current tree
 	has         []bool
 }
@@ -210,7 +210,7 @@ type explained struct {
 	resources  []Resource
 	conditions []condition
 	price      int   // of checking one provider, in options
-	fell       []int // number of providers by the first condition that they do not meet; the last entry: all are met
+	failedAt   []int // number of providers by the first condition that they do not meet; the last entry: all are met
 	trees      []int // number of trees by the condition at which their best provider fails
 	shared     map[*ledger.Provider]int
 }
@@ -232,15 +232,15 @@ type rootCondition struct {
 	met  func(root *ledger.Provider) bool
 }
 
-// miss describes the trees that lack a provider for one part only.
-type miss struct {
-	trees   int
-	fell    []int    // number of trees by the condition at which their best provider fails
-	example []string // the name of a root, by the same condition
+// missingPart describes the trees that lack a provider for one part only.
+type missingPart struct {
+	trees    int
+	failedAt []int    // number of trees by the condition at which their best provider fails
+	example  []string // the name of a root, by the same condition
 }
 
 func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
-	e := &explainer{s: s, r: r, sharers: map[string][]*ledger.Provider{}, cells: s.WithTrait(cellTrait)}
+	e := &explainer{s: s, r: r, sharingByAggregate: map[string][]*ledger.Provider{}, cells: s.WithTrait(cellTrait)}
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		if g.Suffix != "" || len(g.Resources) == 0 {
@@ -252,21 +252,21 @@ func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
 		}
 	}
 	e.roots = e.rootConditions()
-	e.rooted = make([]int, len(e.roots))
+	e.rootFailures = make([]int, len(e.roots))
 	e.missing = make([]int, len(e.parts))
 	e.reached = make([]int, len(e.parts))
-	e.onlyMissing = make([]miss, len(e.parts))
+	e.onlyMissing = make([]missingPart, len(e.parts))
 	for i := range e.onlyMissing {
 		n := len(e.parts[i].conditions)
-		e.onlyMissing[i].fell, e.onlyMissing[i].example = make([]int, n), make([]string, n)
+		e.onlyMissing[i].failedAt, e.onlyMissing[i].example = make([]int, n), make([]string, n)
 	}
 	if g := e.unsuffixed(); g != nil {
-		e.together = make([]int, len(g.Required))
+		e.lackingTrait = make([]int, len(g.Required))
 		e.has = make([]bool, len(g.Required))
 	}
 	for p := range s.WithTrait(sharingTrait).All() {
 		for _, a := range p.Aggregates {
-			e.sharers[a] = append(e.sharers[a], p)
+			e.sharingByAggregate[a] = append(e.sharingByAggregate[a], p)
 		}
 	}
 	return e
@@ -279,7 +279,7 @@ func (e *explainer) addPart(g *Group, resources []Resource) {
 	for _, set := range slices.Concat(g.Required, g.MemberOf) {
 		x.price += len(set)
 	}
-	x.fell = make([]int, len(x.conditions)+1)
+	x.failedAt = make([]int, len(x.conditions)+1)
 	x.trees = make([]int, len(x.conditions)+1)
 	e.parts = append(e.parts, x)
 }
@@ -312,7 +312,7 @@ func (e *explainer) evaluateTree(t *ledger.Tree) {
 	}
 	for i, c := range e.roots {
 		if !c.met(root) {
-			e.rooted[i]++
+			e.rootFailures[i]++
 			return
 		}
 	}
@@ -328,7 +328,7 @@ func (e *explainer) evaluateTree(t *ledger.Tree) {
 	if lacking == 1 {
 		m := &e.onlyMissing[first]
 		m.trees++
-		m.fell[e.reached[first]]++
+		m.failedAt[e.reached[first]]++
 		m.example[e.reached[first]] = root.Name
 	}
 	if lacking != 0 {
@@ -338,7 +338,7 @@ func (e *explainer) evaluateTree(t *ledger.Tree) {
 	}
 	for i, has := range e.has {
 		if !has {
-			e.together[i]++
+			e.lackingTrait[i]++
 			return
 		}
 	}
@@ -348,7 +348,7 @@ func (e *explainer) evaluateTree(t *ledger.Tree) {
 
 // evaluateProvider evaluates a provider for a tree.
 func (e *explainer) evaluateProvider(p, root *ledger.Provider, external bool) {
-	sharing := external || len(e.sharers) != 0 && p.HasTrait(sharingTrait)
+	sharing := external || len(e.sharingByAggregate) != 0 && p.HasTrait(sharingTrait)
 	for i := range e.parts {
 		x := &e.parts[i]
 		e.work += x.price
@@ -359,7 +359,7 @@ func (e *explainer) evaluateProvider(p, root *ledger.Provider, external bool) {
 			// furthest.
 			x.shared[p] = max(x.shared[p], n)
 		} else {
-			x.fell[n]++
+			x.failedAt[n]++
 		}
 		if n == len(x.conditions) && x.group.Suffix == "" && len(x.resources) > 0 {
 			for j, set := range x.group.Required {
@@ -371,14 +371,14 @@ func (e *explainer) evaluateProvider(p, root *ledger.Provider, external bool) {
 
 // external are the providers of other trees that share with this one.
 func (e *explainer) external(t *ledger.Tree) []*ledger.Provider {
-	if len(e.sharers) == 0 {
+	if len(e.sharingByAggregate) == 0 {
 		return nil
 	}
 	var list []*ledger.Provider
 	seen := map[*ledger.Provider]bool{}
 	for _, p := range t.Providers() {
 		for _, a := range p.Aggregates {
-			for _, sharer := range e.sharers[a] {
+			for _, sharer := range e.sharingByAggregate[a] {
 				if sharer.Root != t.Root().UUID && !seen[sharer] {
 					seen[sharer] = true
 					list = append(list, sharer)
@@ -395,7 +395,7 @@ func (e *explainer) groups() []GroupExplanation {
 	for i := range e.parts {
 		x := &e.parts[i]
 		for _, n := range x.shared {
-			x.fell[n]++
+			x.failedAt[n]++
 		}
 		clear(x.shared) // they are counted now
 		g := GroupExplanation{Suffix: x.group.Suffix, Resources: map[string]int64{}}
@@ -403,15 +403,15 @@ func (e *explainer) groups() []GroupExplanation {
 			g.Resources[r.Class] = r.Amount
 		}
 		providers, trees := 0, e.trees
-		for _, n := range x.fell {
+		for _, n := range x.failedAt {
 			providers += n
 		}
 		for j, c := range x.conditions {
-			providers -= x.fell[j]
+			providers -= x.failedAt[j]
 			trees -= x.trees[j]
-			step := ProviderStep{Kind: c.kind, Condition: c.text, Removed: x.fell[j],
+			step := ProviderStep{Kind: c.kind, Condition: c.text, Removed: x.failedAt[j],
 				Providers: providers, Trees: trees}
-			if x.fell[j] > 0 && c.note != nil {
+			if x.failedAt[j] > 0 && c.note != nil {
 				step.Note = c.note()
 			}
 			g.Steps = append(g.Steps, step)
@@ -430,14 +430,14 @@ func (e *explainer) treeSteps() []TreeStep {
 		steps = append(steps, TreeStep{Kind: kind, Condition: text, Removed: removed, Trees: left})
 	}
 	for i, c := range e.roots {
-		add(c.kind, c.text, e.rooted[i])
+		add(c.kind, c.text, e.rootFailures[i])
 	}
 	for i := range e.parts {
 		add(StepGroup, e.parts[i].name()+" has a provider", e.missing[i])
 	}
 	if g := e.unsuffixed(); g != nil {
 		for i, set := range g.Required {
-			add(StepRequired, "the providers of the unsuffixed group have "+e.traitText(set), e.together[i])
+			add(StepRequired, "the providers of the unsuffixed group have "+e.traitText(set), e.lackingTrait[i])
 		}
 	}
 	return steps

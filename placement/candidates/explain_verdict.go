@@ -158,7 +158,7 @@ func (e *explainer) nearest() string {
 		ofTrees(m.trees, e.trees), singular(m.trees), x.name())
 	// The conditions that come last are the nearest.
 	var falls []string
-	for i, n := range slices.Backward(m.fell) {
+	for i, n := range slices.Backward(m.failedAt) {
 		if n == m.trees {
 			return text + fmt.Sprintf(" There (such as in %s), no provider %s.", m.example[i], x.conditions[i].text)
 		}

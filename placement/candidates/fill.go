@@ -68,22 +68,22 @@ func (s *search) fill(t *ledger.Tree) bool {
 
 func (s *search) listProviders(t *ledger.Tree) {
 	q := s.q
-	nodes, sh := t.Providers(), layoutOf(t)
+	nodes, l := t.Providers(), layoutOf(t)
 	number := s.root.TreeNumber()
-	anySharing := q.sharing.Len() != 0
+	anySharing := q.sharingProviders.Len() != 0
 	s.providers = s.providers[:0]
 	for i, p := range nodes {
-		id := sh.ids[i]
+		id := l.ids[i]
 		s.providers = append(s.providers,
-			provider{p: p, id: id, tree: number, layout: sh, at: int32(i), end: sh.ends[i],
-				sharing: anySharing && q.sharing.HasID(id)})
+			provider{p: p, id: id, tree: number, layout: l, at: int32(i), end: l.ends[i],
+				sharing: anySharing && q.sharingProviders.HasID(id)})
 	}
-	if len(q.sharers) == 0 {
+	if len(q.sharingByAggregate) == 0 {
 		return
 	}
 	for _, p := range nodes {
 		for _, aggregate := range p.Aggregates {
-			for _, sharer := range q.sharers[aggregate] {
+			for _, sharer := range q.sharingByAggregate[aggregate] {
 				s.addSharing(sharer, len(nodes))
 			}
 		}
@@ -97,11 +97,11 @@ func (s *search) addSharing(p *ledger.Provider, own int) {
 		return
 	}
 	t, _ := s.q.s.TreeAt(p.TreeNumber())
-	sh := layoutOf(t)
+	l := layoutOf(t)
 	at := slices.Index(t.Providers(), p)
 	s.providers = append(s.providers, provider{
-		p: p, id: p.ID, tree: p.TreeNumber(), layout: sh,
-		at: int32(at), end: sh.ends[at], external: true, sharing: true,
+		p: p, id: p.ID, tree: p.TreeNumber(), layout: l,
+		at: int32(at), end: l.ends[at], external: true, sharing: true,
 	})
 }
 
@@ -128,8 +128,8 @@ func (s *search) listFree() {
 
 // serves reports whether a provider, by itself, could serve a slot.
 func (s *search) serves(sl *slot, g *group, a int) bool {
-	act := &s.providers[a]
-	id := act.id
+	p := &s.providers[a]
+	id := p.id
 	at := a * len(s.q.classes)
 	for _, n := range sl.needs {
 		if s.free[at+n.class] < n.amount { // also where there is no inventory
@@ -143,14 +143,14 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 		return false
 	}
 	if g.suffixed {
-		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(id, g.required) &&
+		return (g.inTree == anyTree || g.inTree == p.tree) && inAll(id, g.required) &&
 			inAll(id, g.memberOf) && !inAny(id, g.notMemberOf)
 	}
 	// The unsuffixed group. Its providers have its required traits together: see search.place.
-	if g.inTree != anyTree && (act.external || g.inTree != act.tree) {
+	if g.inTree != anyTree && (p.external || g.inTree != p.tree) {
 		return false
 	}
-	if !inAll(id, g.memberOf) && (act.external || !inAll(s.root.ID, g.memberOf)) {
+	if !inAll(id, g.memberOf) && (p.external || !inAll(s.root.ID, g.memberOf)) {
 		return false
 	}
 	return !inAny(id, g.notMemberOf) && !inAny(s.root.ID, g.notMemberOf)
@@ -164,8 +164,8 @@ func (s *search) meetsCondition() bool {
 	}
 	g := &s.q.groups[s.q.condition]
 	for a := range s.providers {
-		if act := &s.providers[a]; !act.external && s.serves(&slot{}, g, a) && inAll(act.id, g.required) {
-			s.met = act.p
+		if p := &s.providers[a]; !p.external && s.serves(&slot{}, g, a) && inAll(p.id, g.required) {
+			s.conditionProvider = p.p
 			return true
 		}
 	}

@@ -23,34 +23,34 @@ type inventory struct {
 }
 
 func layoutOf(t *ledger.Tree) *layout {
-	sh, _ := t.Derive(ledger.DerivedLayout, newLayout).(*layout)
-	return sh
+	l, _ := t.Derive(ledger.DerivedLayout, newLayout).(*layout)
+	return l
 }
 
 func newLayout(t *ledger.Tree) any {
 	nodes := t.Providers()
-	sh := &layout{ids: make([]int64, len(nodes)), ends: make([]int32, len(nodes)), from: make([]int32, len(nodes)+1)}
+	l := &layout{ids: make([]int64, len(nodes)), ends: make([]int32, len(nodes)), from: make([]int32, len(nodes)+1)}
 	var open []int // the path from the root
 	for i, p := range nodes {
 		for len(open) > 0 && nodes[open[len(open)-1]].UUID != p.Parent {
-			sh.ends[open[len(open)-1]] = int32(i)
+			l.ends[open[len(open)-1]] = int32(i)
 			open = open[:len(open)-1]
 		}
 		open = append(open, i)
-		sh.ids[i] = p.ID
-		sh.from[i] = int32(len(sh.inventories))
+		l.ids[i] = p.ID
+		l.from[i] = int32(len(l.inventories))
 		for j := range p.Inventories {
 			inv := &p.Inventories[j]
 			left := inv.Limits()
 			left.Capacity = left.Free(p.Used(inv.ClassID()))
-			sh.inventories = append(sh.inventories, inventory{inv.ClassID(), left})
+			l.inventories = append(l.inventories, inventory{inv.ClassID(), left})
 		}
 	}
-	sh.from[len(nodes)] = int32(len(sh.inventories))
+	l.from[len(nodes)] = int32(len(l.inventories))
 	for _, i := range open {
-		sh.ends[i] = int32(len(nodes))
+		l.ends[i] = int32(len(nodes))
 	}
-	return sh
+	return l
 }
 
 // inventoriesOf returns the inventories of a provider.

@@ -77,16 +77,16 @@ func (s *search) groupProviders() {
 		}
 	}
 	if at := s.q.condition; at != none {
-		o.providers = append(o.providers, s.met)
+		o.providers = append(o.providers, s.conditionProvider)
 		groups = slices.Insert(groups, at, o.providers[len(o.providers)-1:])
 	}
 	o.candidate.Groups = groups
 }
 
-// shared returns a key of the candidate if sharing providers serve all of it, so that other anchors
-// can have the same candidate; otherwise nil. It is valid until the next call.
-func (s *search) shared() []byte {
-	if len(s.q.sharers) == 0 || s.q.condition != none { // that is met by another provider at each anchor
+// sharedKey returns a key of the candidate if sharing providers serve all of it, so that other
+// anchors can have the same candidate; otherwise nil. It is valid until the next call.
+func (s *search) sharedKey() []byte {
+	if len(s.q.sharingByAggregate) == 0 || s.q.condition != none { // that is met by another provider at each anchor
 		return nil
 	}
 	s.out.key = s.out.key[:0]

@@ -43,9 +43,10 @@ type query struct {
 	// together.
 	collective int
 
-	sharing ledger.ProviderSet // all sharing providers
-	// sharers are the sharing providers that can serve a part of the request, by aggregate.
-	sharers map[string][]*ledger.Provider
+	sharingProviders ledger.ProviderSet // all sharing providers
+	// sharingByAggregate are the sharing providers that can serve a part of the request, by
+	// aggregate.
+	sharingByAggregate map[string][]*ledger.Provider
 }
 
 // class is a requested class. Within a query it is an index of query.classes.
@@ -105,7 +106,8 @@ func (s *slot) need(class int) int64 {
 // resolve turns a request into a query, in at most that many steps. The error is an
 // UnknownNameError or the context's.
 func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*query, error) {
-	q := &query{s: s, flat: r.Flat, resourceless: r.Resourceless, condition: none, sharing: s.WithTrait(sharingTrait)}
+	q := &query{s: s, flat: r.Flat, resourceless: r.Resourceless, condition: none,
+		sharingProviders: s.WithTrait(sharingTrait)}
 	if err := q.resolveRoot(&r.Root); err != nil {
 		return nil, err
 	}
@@ -129,7 +131,7 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*q
 	}
 	q.makeSlots(r)
 	q.setPrices()
-	q.findSharers()
+	q.findSharing()
 	return q, nil
 }
 
@@ -147,8 +149,8 @@ func evaluates(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int
 			}
 			continue
 		}
-		alone := &Request{Groups: []Group{g}, Root: r.Root, Resourceless: r.Resourceless}
-		stats, err := Search(ctx, s, alone, Options{Limit: 1, Steps: steps}, func(*Candidate) bool { return false })
+		single := &Request{Groups: []Group{g}, Root: r.Root, Resourceless: r.Resourceless}
+		stats, err := Search(ctx, s, single, Options{Limit: 1, Steps: steps}, func(*Candidate) bool { return false })
 		if err != nil || stats.Candidates == 0 && !stats.Exhausted {
 			return false, err
 		}
@@ -399,14 +401,14 @@ func (q *query) kindOf(needs []need) int {
 	return at
 }
 
-// findSharers lists the sharing providers that can serve a slot in trees other than their own.
-func (q *query) findSharers() {
-	if q.sharing.Len() == 0 {
+// findSharing lists the sharing providers that can serve a slot in trees other than their own.
+func (q *query) findSharing() {
+	if q.sharingProviders.Len() == 0 {
 		return
 	}
 	resourceless := slices.ContainsFunc(q.slots, func(s slot) bool { return len(s.needs) == 0 })
-	q.sharers = map[string][]*ledger.Provider{}
-	for p := range q.sharing.All() {
+	q.sharingByAggregate = map[string][]*ledger.Provider{}
+	for p := range q.sharingProviders.All() {
 		gives := resourceless
 		for i := range p.Inventories {
 			gives = gives || q.class(p.Inventories[i].ClassID()) >= 0
@@ -415,7 +417,7 @@ func (q *query) findSharers() {
 			continue
 		}
 		for _, a := range p.Aggregates {
-			q.sharers[a] = append(q.sharers[a], p)
+			q.sharingByAggregate[a] = append(q.sharingByAggregate[a], p)
 		}
 	}
 }

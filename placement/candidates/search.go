@@ -15,11 +15,11 @@ type search struct {
 	lap    uint64 // of the rotation
 	limits *limits
 
-	root      *ledger.Provider
-	met       *ledger.Provider // that meets the conditions of query.condition
-	providers []provider
-	options   []int32 // providers, slot after slot
-	slots     []slotState
+	root              *ledger.Provider
+	conditionProvider *ledger.Provider // that meets the conditions of query.condition
+	providers         []provider
+	options           []int32 // providers, slot after slot
+	slots             []slotState
 
 	// By provider and class: the free amount, from which slots take, -1 for none; and its
 	// inventory.
@@ -28,12 +28,12 @@ type search struct {
 
 	// The walk. Slots are served level by level: those with few options first, and among these the
 	// large ones, which are harder to fit in.
-	order   []int32 // level to slot
-	level   int
-	begun   bool
-	done    bool
-	careful bool // look ahead at each step, after a dead end
-	stale   int  // steps since the last candidate
+	order     []int32 // level to slot
+	level     int
+	started   bool
+	done      bool
+	lookAhead bool // look ahead at each step, after a dead end
+	stale     int  // steps since the last candidate
 
 	parts []part // by provider
 
@@ -43,8 +43,8 @@ type search struct {
 	covered []uint64 // by level: the sets that the slots above meet together
 	coming  []uint64 // by level: the sets that the slots from there on could meet
 
-	ahead matching
-	out   output
+	matching matching
+	out      output
 }
 
 // limits bound the searches of one request.
@@ -93,10 +93,10 @@ func (s *search) exhausted() bool {
 
 // slotState is the state of the walk at one slot.
 type slotState struct {
-	from, to int   // its options
-	next     int   // the option to try next, from zero
-	provider int32 // that serves it, or none
-	fruitful bool  // a candidate was found since the slot was last entered
+	from, to       int   // its options
+	next           int   // the option to try next, from zero
+	provider       int32 // that serves it, or none
+	foundCandidate bool  // a candidate was found since the slot was last entered
 }
 
 // none is the provider of a slot that is not served, and the index of a group that is not there.
@@ -117,7 +117,7 @@ func (s *search) optionsOf(slot int) []int32 { return s.options[s.slots[slot].fr
 
 // prepare resets the walk to its beginning. It returns false if there is no candidate.
 func (s *search) prepare() bool {
-	s.begun, s.done, s.careful = false, false, false
+	s.started, s.done, s.lookAhead = false, false, false
 	s.level, s.stale = 0, 0
 	s.parts = resized(s.parts, len(s.providers))
 	clear(s.parts)
@@ -133,7 +133,7 @@ func (s *search) prepare() bool {
 			s.order[at] = s.order[at-1]
 		}
 		s.order[at] = int32(i)
-		s.slots[i].provider, s.slots[i].next, s.slots[i].fruitful = none, 0, false
+		s.slots[i].provider, s.slots[i].next, s.slots[i].foundCandidate = none, 0, false
 	}
 	return s.words == 0 || s.prepareTraits()
 }
@@ -194,31 +194,31 @@ func (s *search) next() bool {
 		return false
 	}
 	last := len(s.order) - 1
-	if s.begun {
+	if s.started {
 		s.level = last
 		s.undo(last)
 	}
-	s.begun = true
+	s.started = true
 	for {
 		slot := int(s.order[s.level])
 		if s.advance(slot) {
 			if s.level == last {
 				for i := range s.slots {
-					s.slots[i].fruitful = true
+					s.slots[i].foundCandidate = true
 				}
 				s.stale = 0
 				return true
 			}
 			s.level++
 			below := &s.slots[s.order[s.level]]
-			below.next, below.fruitful = 0, false
+			below.next, below.foundCandidate = 0, false
 			continue
 		}
 		if s.done {
 			return false
 		}
-		if !s.slots[slot].fruitful && !s.careful {
-			s.careful = true
+		if !s.slots[slot].foundCandidate && !s.lookAhead {
+			s.lookAhead = true
 			if !s.backtrack() {
 				return false
 			}
@@ -247,7 +247,7 @@ func (s *search) advance(slot int) bool {
 		if !s.place(slot, a) {
 			continue
 		}
-		if s.careful && !s.ahead.possible(s, s.level+1) {
+		if s.lookAhead && !s.matching.possible(s, s.level+1) {
 			s.undo(s.level)
 			continue
 		}
@@ -258,7 +258,7 @@ func (s *search) advance(slot int) bool {
 
 // backtrack returns to the deepest level from which a candidate is possible, after a dead end.
 func (s *search) backtrack() bool {
-	for !s.ahead.possible(s, s.level) {
+	for !s.matching.possible(s, s.level) {
 		if s.level == 0 || s.exhausted() {
 			s.done = true
 			return false

@@ -19,7 +19,9 @@ import (
 // Cost: about 1 µs for each visited tree of 7 providers, plus the candidates returned. If the
 // rarest condition of the request is rare, only the trees that meet it are visited, otherwise all
 // of them.
-func Search(ctx context.Context, s *ledger.Snapshot, r *Request, o Options, give func(*Candidate) bool) (Stats, error) {
+func Search(
+	ctx context.Context, s *ledger.Snapshot, r *Request, o Options, yield func(*Candidate) bool,
+) (Stats, error) {
 	if o.Limit <= 0 {
 		o.Limit = math.MaxInt
 	}
@@ -30,7 +32,7 @@ func Search(ctx context.Context, s *ledger.Snapshot, r *Request, o Options, give
 	if err != nil {
 		return Stats{}, err
 	}
-	t := iteration{ctx: ctx, q: q, options: o, give: give}
+	t := iteration{ctx: ctx, q: q, options: o, yield: yield}
 	t.limits = limits{steps: o.Steps, stopped: t.stopped}
 	if !q.never {
 		t.run()
@@ -45,17 +47,17 @@ type iteration struct {
 	ctx     context.Context // it is one call of Search
 	q       *query
 	options Options
-	give    func(*Candidate) bool
+	yield   func(*Candidate) bool
 
-	limits limits
-	seen   map[string]struct{} // candidates that several anchors can have
-	stats  Stats
-	done   bool // no more candidates are needed
-	enough bool // as many candidates were returned as the client asks for
-	trees  int  // number of anchors
-	share  int  // after how many candidates the next search begins, unless it is in the first lap
-	shared int  // after how many visits these were given
-	err    error
+	limits     limits
+	seen       map[string]struct{} // candidates that several anchors can have
+	stats      Stats
+	done       bool // no more candidates are needed
+	enough     bool // as many candidates were returned as the client asks for
+	trees      int  // number of anchors
+	advanceBy  int  // after how many candidates the next search begins, unless it is in the first lap
+	advancedAt int  // after how many visits these were given
+	err        error
 }
 
 // visited is an anchor that may have more candidates.
@@ -72,16 +74,16 @@ func (it *iteration) run() {
 	s := newSearch(it.q, &it.options, trees.n, &it.limits)
 	var again []visited
 	visits := 0
-	it.trees, it.share = trees.n, primeBelow(it.options.Rotation.Window)
+	it.trees, it.advanceBy = trees.n, primeBelow(it.options.Rotation.Window)
 	it.anchors(trees, func(number int64) bool {
 		visits++
 		defer it.advanceStart(visits)
 		if !it.fillSearch(s, number) {
 			return !it.done
 		}
-		calls := it.giveNext(s)
+		calls := it.yieldNext(s)
 		for it.options.DepthFirst && calls > 0 && !it.done {
-			calls = it.giveNext(s)
+			calls = it.yieldNext(s)
 		}
 		if s.mayHaveMore() {
 			again = append(again, visited{number, calls})
@@ -119,7 +121,7 @@ func (it *iteration) run() {
 		}
 	}
 	for len(open) > 0 && !it.done {
-		open = slices.DeleteFunc(open, func(s *search) bool { return it.done || it.giveNext(s) == 0 || s.done })
+		open = slices.DeleteFunc(open, func(s *search) bool { return it.done || it.yieldNext(s) == 0 || s.done })
 	}
 }
 
@@ -133,15 +135,15 @@ func (it *iteration) advanceStart(visits int) {
 	if it.stats.Passed == 0 {
 		it.stats.Passed = visits
 	}
-	if it.shared == 0 && given >= it.share {
-		it.shared = visits
+	if it.advancedAt == 0 && given >= it.advanceBy {
+		it.advancedAt = visits
 	}
 	switch firstLap := it.options.Rotation.At+uint64(visits) < uint64(it.trees); {
 	case !it.done && (window == 0 || given < window):
 	case firstLap:
 		it.stats.Passed, it.enough = visits, true
 	default:
-		it.stats.Passed, it.enough = max(it.stats.Passed, it.shared), true
+		it.stats.Passed, it.enough = max(it.stats.Passed, it.advancedAt), true
 	}
 }
 
@@ -153,7 +155,7 @@ func (it *iteration) resume(s *search, v visited) (calls int) {
 	for range v.calls {
 		s.next()
 	}
-	return it.giveNext(s)
+	return it.yieldNext(s)
 }
 
 // fillSearch fills a search for an anchor. It returns false if the anchor cannot have a candidate.
@@ -181,16 +183,16 @@ func (it *iteration) stopped() bool {
 	return it.done
 }
 
-// giveNext gives the next candidate of a search that was not given before. It returns the number of
-// calls of next that it took, 0 if there is no candidate.
-func (it *iteration) giveNext(s *search) (calls int) {
+// yieldNext yields the next candidate of a search that was not given before. It returns the number
+// of calls of next that it took, 0 if there is no candidate.
+func (it *iteration) yieldNext(s *search) (calls int) {
 	for s.next() {
 		calls++
-		if it.repeated(s.shared()) {
+		if it.repeated(s.sharedKey()) {
 			continue
 		}
 		it.stats.Candidates++
-		if !it.give(s.candidate()) || it.stats.Candidates >= it.options.Limit {
+		if !it.yield(s.candidate()) || it.stats.Candidates >= it.options.Limit {
 			it.done = true
 		}
 		return calls
@@ -300,7 +302,7 @@ func (q *query) anchorsOf(providers iter.Seq[*ledger.Provider]) []int64 {
 	var numbers []int64
 	for p := range providers {
 		numbers = append(numbers, p.TreeNumber())
-		if q.sharing.Len() == 0 || !q.sharing.Has(p) {
+		if q.sharingProviders.Len() == 0 || !q.sharingProviders.Has(p) {
 			continue
 		}
 		for _, aggregate := range p.Aggregates {

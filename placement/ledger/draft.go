@@ -51,7 +51,7 @@ func (d draft) indexProvider(old, now *Provider) {
 	d.indexStrings(&d.withTrait, id, was.Traits, is.Traits, d.traitID)
 	d.indexStrings(&d.inAggregate, id, was.Aggregates, is.Aggregates, d.aggregateID)
 	for _, inv := range was.Inventories {
-		if _, keeps := inventoryOf(is.Inventories, inv.class); !keeps {
+		if _, stays := inventoryOf(is.Inventories, inv.class); !stays {
 			d.link(&d.withClass, inv.class, id, false)
 		}
 	}
@@ -89,18 +89,18 @@ func (d draft) indexSpaces(id int64, was, is string) {
 		return
 	}
 	if begin := providertree.NameKey(was); begin != was {
-		ids, _ := d.spaced.Get(begin)
+		ids, _ := d.byTrimmedName.Get(begin)
 		if ids = slices.DeleteFunc(slices.Clone(ids), func(other int64) bool { return other == id }); len(ids) > 0 {
-			d.spaced = d.spaced.Set(d.owner, begin, ids)
+			d.byTrimmedName = d.byTrimmedName.Set(d.owner, begin, ids)
 		} else {
-			d.spaced = d.spaced.Delete(d.owner, begin)
+			d.byTrimmedName = d.byTrimmedName.Delete(d.owner, begin)
 		}
 	}
 	if begin := providertree.NameKey(is); begin != is {
-		ids, _ := d.spaced.Get(begin)
+		ids, _ := d.byTrimmedName.Get(begin)
 		ids = append(slices.Clone(ids), id)
 		slices.Sort(ids)
-		d.spaced = d.spaced.Set(d.owner, begin, ids)
+		d.byTrimmedName = d.byTrimmedName.Set(d.owner, begin, ids)
 	}
 }
 

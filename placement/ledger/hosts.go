@@ -159,7 +159,7 @@ func assembleHosts(rows []HostRow) (map[int64]*Host, error) {
 	}
 	for _, h := range hosts {
 		if !named[h.ID] {
-			return nil, badState(
+			return nil, badStateError(
 				"what host number %d may report is there, and not its name; delete all rows of this id from the "+
 					"table ledger_hosts", h.ID)
 		}

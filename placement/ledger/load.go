@@ -16,7 +16,7 @@ import (
 // not be served.
 var ErrBadState = errors.New("the stored state is not consistent")
 
-func badState(format string, args ...any) error {
+func badStateError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadState, fmt.Sprintf(format, args...))
 }
 
@@ -100,7 +100,7 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 			parent, ok := find(r.Parent)
 			if !ok {
 				return nil,
-					badState("resource provider %s has a parent, number %d, that does not exist", r.UUID, r.Parent)
+					badStateError("resource provider %s has a parent, number %d, that does not exist", r.UUID, r.Parent)
 			}
 			providers[r.ID].Parent = parent.UUID
 		}
@@ -109,7 +109,7 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 		p, ok := providers[r.Provider]
 		c, okClass := d.classByID.Get(r.Class)
 		if !ok || !okClass {
-			return nil, badState(
+			return nil, badStateError(
 				"an inventory is of resource provider number %d and resource class number %d, which do not both exist",
 				r.Provider, r.Class)
 		}
@@ -122,7 +122,7 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 		p, ok := providers[r.Provider]
 		t, okTrait := d.traitByID.Get(r.Target)
 		if !ok || !okTrait {
-			return nil, badState("trait number %d is set on resource provider number %d, which do not both exist",
+			return nil, badStateError("trait number %d is set on resource provider number %d, which do not both exist",
 				r.Target, r.Provider)
 		}
 		p.Traits = append(p.Traits, t.Name)
@@ -131,7 +131,7 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 		p, ok := providers[r.Provider]
 		uuid, okAggregate := d.aggregates.byID.Get(r.Target)
 		if !ok || !okAggregate {
-			return nil, badState("resource provider number %d is in aggregate number %d, which do not both exist",
+			return nil, badStateError("resource provider number %d is in aggregate number %d, which do not both exist",
 				r.Provider, r.Target)
 		}
 		p.Aggregates = append(p.Aggregates, uuid)
@@ -159,7 +159,7 @@ func (d draft) plantTrees(providers []*Provider) error {
 		d.trees = d.trees.Set(d.owner, slot, &Tree{nodes: nodes})
 	}
 	if i := slices.IndexFunc(providers, func(p *Provider) bool { return p.Root == "" }); i >= 0 {
-		return badState("the parents of resource provider %s form a loop", providers[i].UUID)
+		return badStateError("the parents of resource provider %s form a loop", providers[i].UUID)
 	}
 	return nil
 }
@@ -172,12 +172,12 @@ func (d draft) assembleConsumers(state *State, provider func(int64) (*Provider, 
 		project, okProject := d.projects.byID.Get(r.Project)
 		user, okUser := d.users.byID.Get(r.User)
 		if !okProject || !okUser {
-			return nil, badState("consumer %s is of project number %d and user number %d, which do not both exist",
+			return nil, badStateError("consumer %s is of project number %d and user number %d, which do not both exist",
 				r.UUID, r.Project, r.User)
 		}
 		typ, ok := d.types.byID.Get(r.Type)
 		if r.Type != 0 && !ok {
-			return nil, badState("consumer %s has consumer type number %d, which does not exist", r.UUID, r.Type)
+			return nil, badStateError("consumer %s has consumer type number %d, which does not exist", r.UUID, r.Type)
 		}
 		c := &Consumer{ID: r.ID, UUID: r.UUID, Generation: r.Generation, Project: project, User: user, Type: typ,
 			CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
@@ -188,7 +188,7 @@ func (d draft) assembleConsumers(state *State, provider func(int64) (*Provider, 
 		p, ok := provider(r.Provider)
 		class, okClass := d.classByID.Get(r.Class)
 		if !ok || !okClass {
-			return nil, badState(
+			return nil, badStateError(
 				"consumer %s holds an allocation of resource provider number %d and resource class number %d, which "+
 					"do not both exist", r.Consumer, r.Provider, r.Class)
 		}

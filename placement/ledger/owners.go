@@ -9,11 +9,11 @@ import "iter"
 // copy of one chunk of the set and of its list of chunks, which is about 12 KB
 // for a project with 100,000 consumers.
 func (d draft) indexOwner(was, is *Consumer) {
-	type owned struct {
+	type ownedConsumer struct {
 		project  string
 		consumer int64
 	}
-	if (owned{was.Project, was.ID}) == (owned{is.Project, is.ID}) {
+	if (ownedConsumer{was.Project, was.ID}) == (ownedConsumer{is.Project, is.ID}) {
 		return
 	}
 	if was.ID != 0 {
@@ -37,8 +37,8 @@ func (s *Snapshot) ConsumersOf(project string) iter.Seq[*Consumer] {
 		if !ok {
 			return
 		}
-		mine, _ := s.owned.Get(id)
-		for id := range mine.All() {
+		owned, _ := s.owned.Get(id)
+		for id := range owned.All() {
 			c, _ := s.consumers.Get(id)
 			if c.visible() && !yield(c) {
 				return

@@ -108,7 +108,7 @@ func (d draft) findRoot(p *Provider, changed map[string]*Provider) error {
 		}
 		at = parent
 	}
-	return badState("the parents of resource provider %s do not end at a root", p.UUID)
+	return badStateError("the parents of resource provider %s do not end at a root", p.UUID)
 }
 
 func (d draft) refreshConsumers(delta *Delta) error {

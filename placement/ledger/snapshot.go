@@ -20,8 +20,9 @@ type Snapshot struct {
 	providers     pmap.IntMap[*Provider] // by ID
 	providerIDs   pmap.StringMap[int64]  // by uuid
 	providerNames pmap.StringMap[int64]  // by name
-	// spaced has the IDs of the providers whose names end in spaces, by the names without these.
-	spaced pmap.StringMap[[]int64]
+	// byTrimmedName has the IDs of the providers whose names end in spaces, by the names without
+	// these.
+	byTrimmedName pmap.StringMap[[]int64]
 
 	// Trees by their number. A provider has the number of its tree. Numbers of
 	// removed trees are reused, so that they stay dense.
@@ -121,7 +122,7 @@ func (s *Snapshot) ProviderByName(name string) (*Provider, bool) {
 func (s *Snapshot) providersNamed(name string) iter.Seq[*Provider] {
 	return func(yield func(*Provider) bool) {
 		begin := providertree.NameKey(name)
-		ids, _ := s.spaced.Get(begin)
+		ids, _ := s.byTrimmedName.Get(begin)
 		if id, ok := s.providerNames.Get(begin); ok {
 			ids = append([]int64{id}, ids...)
 		}

@@ -30,7 +30,7 @@ type Tx struct {
 
 // Result is what a transaction did.
 type Result struct {
-	// Snapshot is that after the transaction; its Version is that of the base.
+	// Snapshot is the state after the transaction; its Version is still the version of the base.
 	Snapshot *Snapshot
 	Changes  []Change
 	Outcome  []func(error)   // What Tx.OnOutcome registered.

@@ -52,7 +52,7 @@ func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error
 func (tx *Tx) setInventories(p *Provider, list []Inventory) (*Provider, error) {
 	var inUse []string
 	for _, inv := range p.Inventories {
-		if _, keeps := inventoryOf(list, inv.class); !keeps && p.usedOf(inv.class) > 0 {
+		if _, stays := inventoryOf(list, inv.class); !stays && p.usedOf(inv.class) > 0 {
 			inUse = append(inUse, inv.Class)
 		}
 	}
@@ -78,7 +78,7 @@ func (tx *Tx) setTimes(was, is []Inventory) {
 // noteInventories records the row changes from was to is.
 func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
 	for _, inv := range was {
-		if _, keeps := inventoryOf(is, inv.class); !keeps {
+		if _, stays := inventoryOf(is, inv.class); !stays {
 			tx.recordRow(DeleteInventory{p.ID, inv.class})
 		}
 	}

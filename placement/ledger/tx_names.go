@@ -155,7 +155,7 @@ func (tx *Tx) SyncStandard() error {
 	for id, name := range StandardClasses() {
 		if _, ok := tx.Class(name); !ok {
 			if other, taken := tx.classByID.Get(int64(id)); taken {
-				return badState("number %d is that of the standard resource class %s, and %s has it",
+				return badStateError("number %d is that of the standard resource class %s, and %s has it",
 					id, name, other.Name)
 			}
 			c := &ResourceClass{ID: int64(id), Name: name, CreatedAt: tx.now}

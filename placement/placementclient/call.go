@@ -157,7 +157,7 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 	call.Header = nil
 	resp, err := c.http.Do(req)
 	if err != nil {
-		result.unanswered(err)
+		result.setUnanswered(err)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -167,9 +167,9 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 	switch {
 	case resp.StatusCode/100 != 2:
 		result.setRefusal(content) // the status says it, also without the rest of the text
-		result.elsewhere(resp.Header, content)
+		result.setForeignService(resp.Header, content)
 	case err != nil:
-		result.brokeOff(err)
+		result.setCutShort(err)
 	case len(content) > maxAnswer:
 		result.Kind, result.Detail = ErrUnexpected, fmt.Sprintf("the answer is longer than %d MiB", maxAnswer>>20)
 	default:
@@ -177,7 +177,7 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 			result.Kind, result.Cause, result.Detail = ErrUnexpected, err, err.Error()
 		}
 		if result.Kind != nil || call.Path == "/" {
-			result.elsewhere(resp.Header, content)
+			result.setForeignService(resp.Header, content)
 		}
 	}
 }

@@ -147,13 +147,13 @@ func (e *Error) OutcomeUnknown() bool {
 	return e.Method != http.MethodGet && !e.Unsent && !byPlacement
 }
 
-// unanswered notes the transport's error in place of an answer.
-func (e *Error) unanswered(err error) {
+// setUnanswered notes the transport's error in place of an answer.
+func (e *Error) setUnanswered(err error) {
 	e.Kind, e.Cause, e.Detail, e.Unsent = ErrUnavailable, err, withoutURL(err), unsent(err)
 }
 
-// brokeOff notes that the answer began, and that this error came before its end.
-func (e *Error) brokeOff(err error) {
+// setCutShort notes that the answer began, and that this error came before its end.
+func (e *Error) setCutShort(err error) {
 	e.Kind, e.Cause, e.Detail = ErrUnavailable, err, "the answer was cut short: "+withoutURL(err)
 }
 
@@ -203,9 +203,9 @@ func (e *Error) setRefusal(content []byte) {
 	}
 }
 
-// elsewhere notes that the answer is that of a service which is no Placement.
-func (e *Error) elsewhere(header http.Header, content []byte) {
-	if e.inFront() && header.Get(wire.HeaderVersion) == "" {
+// setForeignService notes that the answer is that of a service which is no Placement.
+func (e *Error) setForeignService(header http.Header, content []byte) {
+	if e.mayBeProxy() && header.Get(wire.HeaderVersion) == "" {
 		return
 	}
 	switch who := textutil.Answering(header, content); who {
@@ -216,9 +216,10 @@ func (e *Error) elsewhere(header http.Header, content []byte) {
 	}
 }
 
-// inFront reports whether the answer may be that of a proxy before Placement, or of the middleware
-// of Keystone within it: their texts are not Placement's. Its versions are there without a login.
-func (e *Error) inFront() bool {
+// mayBeProxy reports whether the answer may be that of a proxy before Placement, or of the
+// middleware of Keystone within it: their texts are not Placement's. Its versions are there without
+// a login.
+func (e *Error) mayBeProxy() bool {
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return e.Path != "/"

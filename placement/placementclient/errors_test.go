@@ -66,7 +66,7 @@ func TestUnanswered(t *testing.T) {
 		{io.ErrUnexpectedEOF, "unexpected EOF", false},
 	} {
 		var e Error
-		e.unanswered(c.err)
+		e.setUnanswered(c.err)
 		if diff := cmp.Diff(Error{Detail: c.detail, Unsent: c.unsent, Kind: ErrUnavailable, Cause: c.err}, e,
 			cmpopts.EquateErrors()); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", c.err, diff)
@@ -76,7 +76,7 @@ func TestUnanswered(t *testing.T) {
 		}
 	}
 	var e Error
-	e.brokeOff(&url.Error{Op: "Get", URL: "http://placement/", Err: io.ErrUnexpectedEOF})
+	e.setCutShort(&url.Error{Op: "Get", URL: "http://placement/", Err: io.ErrUnexpectedEOF})
 	if e.Detail != "the answer was cut short: unexpected EOF" || !errors.Is(e.Cause, io.ErrUnexpectedEOF) || e.Unsent {
 		t.Errorf("an answer that broke off: got %+v, want its cause, and that it was sent", e)
 	}

@@ -394,10 +394,10 @@ func stateOf(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (string, e
 			return "", err
 		}
 	}
-	theirs, steps, version := has[0], has[1], has[2]
+	openStack, steps, version := has[0], has[1], has[2]
 	found := Schema{Newest: schema.Newest()}
 	switch {
-	case !theirs && !steps:
+	case !openStack && !steps:
 		return StateEmpty, otherProgram(ctx, d, q)
 	case !steps && !version:
 		return StateOpenStack, nil
@@ -410,7 +410,7 @@ func stateOf(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (string, e
 			return "", err
 		}
 	}
-	if theirs && version && found.Migration >= 2 {
+	if openStack && version && found.Migration >= 2 {
 		return StateAdopted, nil
 	}
 	return StateUnfinished, nil

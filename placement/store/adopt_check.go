@@ -31,7 +31,7 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError},
 			func(ctx context.Context, d *engine.Dialect, q sqldb.Querier) error {
 				var state *ledger.State
-				found, state, err = readTheirs(ctx, d, q)
+				found, state, err = readOpenStack(ctx, d, q)
 				found.checkRows(state)
 				return err
 			})
@@ -50,7 +50,7 @@ func check(ctx context.Context, d *engine.Dialect, db *sql.DB) (found Adoption, 
 		return Adoption{}, err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing was written
-	found, state, err := readTheirs(ctx, d, tx)
+	found, state, err := readOpenStack(ctx, d, tx)
 	if err != nil || found.State == StateEmpty {
 		return found, err
 	}
@@ -100,8 +100,8 @@ func check(ctx context.Context, d *engine.Dialect, db *sql.DB) (found Adoption, 
 	return found, nil
 }
 
-// readTheirs reads what is checked later. The state is nil if no rows have to be checked.
-func readTheirs(
+// readOpenStack reads what is checked later. The state is nil if no rows have to be checked.
+func readOpenStack(
 	ctx context.Context, d *engine.Dialect, q sqldb.Querier,
 ) (found Adoption, state *ledger.State, err error) {
 	if found.State, err = stateOf(ctx, d, q); err != nil || found.State == StateEmpty {
@@ -111,7 +111,7 @@ func readTheirs(
 		return found, nil, err
 	}
 	found.Release = placementHeads[found.Alembic]
-	if hint := headHint(found.Alembic); hint != "" {
+	if hint := versionProblem(found.Alembic); hint != "" {
 		if err := refuseNova(ctx, d, q); err != nil {
 			return found, nil, err
 		}

@@ -257,13 +257,13 @@ func nameAt(names map[int64]string, id int64) string {
 	return fmt.Sprintf("number %d, which does not exist", id)
 }
 
-// at is one class of one resource provider.
-type at struct{ provider, class int64 }
+// providerClass is one class of one resource provider.
+type providerClass struct{ provider, class int64 }
 
 func (f *finder) inventories(
 	s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string,
-) map[at]int64 {
-	capacity := make(map[at]int64, len(s.Inventories))
+) map[providerClass]int64 {
+	capacity := make(map[providerClass]int64, len(s.Inventories))
 	for _, i := range s.Inventories {
 		p, class := providers[i.Provider], classes[i.Class]
 		if p == nil || class == "" {
@@ -271,7 +271,7 @@ func (f *finder) inventories(
 			continue
 		}
 		of := ledger.Inventory{Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.AllocationRatio}
-		capacity[at{i.Provider, i.Class}] = of.Limits().Capacity
+		capacity[providerClass{i.Provider, i.Class}] = of.Limits().Capacity
 		switch {
 		case i.StepSize < 1:
 			f.countRow(badStep, "%s of %s (%s): step_size %d", class, p.UUID, p.Name, i.StepSize)
@@ -318,33 +318,36 @@ func (f *finder) consumers(s *ledger.State) {
 }
 
 func (f *finder) allocations(
-	s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string, capacity map[at]int64,
+	s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string,
+	capacity map[providerClass]int64,
 ) {
-	type one struct {
+	type consumerClass struct {
 		consumer string
-		at
+		providerClass
 	}
-	used := make(map[at]int64, len(capacity))
-	seen := make(map[one]bool, len(s.Allocations))
+	used := make(map[providerClass]int64, len(capacity))
+	seen := make(map[consumerClass]bool, len(s.Allocations))
 	for _, a := range s.Allocations {
 		if providers[a.Provider] == nil || classes[a.Class] == "" {
 			f.countRow(orphanedAllocation, "consumer %s: %s: %d of %s", a.Consumer, providerAt(providers, a.Provider),
 				a.Used, nameAt(classes, a.Class))
 			continue
 		}
-		key := one{a.Consumer, at{a.Provider, a.Class}}
+		key := consumerClass{a.Consumer, providerClass{a.Provider, a.Class}}
 		if seen[key] {
 			f.countRow(twice, "%s of %s for %s", classes[a.Class], providers[a.Provider].UUID, a.Consumer)
 		}
 		seen[key] = true
-		used[key.at] += a.Used
+		used[key.providerClass] += a.Used
 	}
-	places := make([]at, 0, len(used))
+	places := make([]providerClass, 0, len(used))
 	for where := range used {
 		places = append(places, where)
 	}
 	slices.SortFunc(places,
-		func(x, y at) int { return cmp.Or(cmp.Compare(x.provider, y.provider), cmp.Compare(x.class, y.class)) })
+		func(x, y providerClass) int {
+			return cmp.Or(cmp.Compare(x.provider, y.provider), cmp.Compare(x.class, y.class))
+		})
 	for _, where := range places {
 		most, ok := capacity[where]
 		name := fmt.Sprintf("%s of %s (%s)", classes[where.class], providers[where.provider].UUID,

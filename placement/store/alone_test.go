@@ -19,11 +19,11 @@ func TestAlone(t *testing.T) {
 		name := e.fresh(t)
 		opens := func(alone bool) *store.Store {
 			t.Helper()
-			return testproc.Try(store.Open(ctx, name, store.Options{Alone: alone})).Or(t)
+			return testproc.Try(store.Open(ctx, name, store.Options{Exclusive: alone})).Or(t)
 		}
 		refused := func(what string, alone bool) {
 			t.Helper()
-			s, err := store.Open(ctx, name, store.Options{Alone: alone})
+			s, err := store.Open(ctx, name, store.Options{Exclusive: alone})
 			testproc.ErrorIs(t, err, engine.ErrInUse, "%s: %v", what)
 			if err == nil {
 				closes(t, s)

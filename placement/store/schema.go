@@ -103,11 +103,11 @@ func readSchema(ctx context.Context, d *engine.Dialect, q sqldb.Querier, into *S
 		}
 	}
 	if into.Migration == 0 {
-		theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
+		found, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 		if err != nil {
 			return err
 		}
-		if !theirs {
+		if !found {
 			return otherProgram(ctx, d, q)
 		}
 	}
@@ -132,18 +132,18 @@ func adopt(ctx context.Context, d *engine.Dialect, q sqldb.Querier) (steps int, 
 }
 
 func adoptTables(ctx context.Context, d *engine.Dialect, q sqldb.Querier, adoptShared bool) (steps int, err error) {
-	theirs, err := sqldb.HasTable(ctx, d, q, "resource_providers")
+	found, err := sqldb.HasTable(ctx, d, q, "resource_providers")
 	if err != nil {
 		return 0, err
 	}
-	if !theirs {
+	if !found {
 		return 0, otherProgram(ctx, d, q)
 	}
 	head, err := alembic(ctx, d, q)
 	if err != nil {
 		return 0, err
 	}
-	if hint := headHint(head); hint != "" {
+	if hint := versionProblem(head); hint != "" {
 		if err := refuseNova(ctx, d, q); err != nil {
 			return 0, err
 		}
@@ -157,8 +157,8 @@ func adoptTables(ctx context.Context, d *engine.Dialect, q sqldb.Querier, adoptS
 	return 1, nil
 }
 
-// headHint is why a version of OpenStack Placement's tables cannot be used; "" if it can.
-func headHint(head string) string {
+// versionProblem is why a version of OpenStack Placement's tables cannot be used; "" if it can.
+func versionProblem(head string) string {
 	switch {
 	case placementHeads[head] != "":
 		return ""

@@ -36,9 +36,9 @@ type Options struct {
 	// MaxPages is the maximum size of the database, in pages of 4 KiB; writes
 	// beyond that fail with engine.ErrFull. 0 is no limit.
 	MaxPages int
-	// Alone refuses a database that another process serves, and keeps others from
+	// Exclusive refuses a database that another process serves, and keeps others from
 	// serving it until the store is closed.
-	Alone bool
+	Exclusive bool
 	// Failover is how long a commit waits for a server that takes writes; 0 is 5 s.
 	Failover time.Duration
 	// Upgrade also runs the steps of the schema after which older programs cannot
@@ -83,7 +83,7 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *engine.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover,
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Exclusive: o.Exclusive, Failover: o.Failover,
 		Means: ledgerError, Logger: o.Logger, Progress: o.Progress}
 	if o.Upgrade {
 		opening.Steps = schema.Newest()

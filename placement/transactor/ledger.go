@@ -160,7 +160,7 @@ func (l *Ledger) follow(ctx context.Context) error {
 		return err
 	}
 	if version < had {
-		return l.wentBack(had, version)
+		return l.regressionError(had, version)
 	}
 	reached := func() bool { return l.current.Load().Version() >= version && !l.stale.Load() }
 	if reached() {
@@ -195,7 +195,7 @@ func (l *Ledger) followLocked(ctx context.Context, base *ledger.Snapshot, versio
 		return err
 	}
 	if delta.Version < version {
-		return l.wentBack(version, delta.Version)
+		return l.regressionError(version, delta.Version)
 	}
 	next, err := ledger.Refresh(base, delta)
 	if err == nil {
@@ -214,14 +214,14 @@ func (l *Ledger) reload(ctx context.Context) error {
 	return l.reloadLocked(ctx, had)
 }
 
-// wentBack is the error about a store that shows less than it did. Its rows are not
+// regressionError is the error about a store that shows less than it did. Its rows are not
 // believed: other servers, and clients, have seen newer ones. When it has reached the
 // version again, its history may be another one: then the whole state is loaded.
-func (l *Ledger) wentBack(from, to int64) error {
+func (l *Ledger) regressionError(from, to int64) error {
 	l.stale.Store(true)
 	return fmt.Errorf("%w: %w: its version went back from %d to %d: a server that is behind answered, or a backup "+
 		"was restored, after which the service has to be restarted",
-		ledger.ErrUnavailable, errWentBack, from, to)
+		ledger.ErrUnavailable, errRegression, from, to)
 }
 
 // reloadLocked loads the state, which has to be at a version at least.
@@ -235,7 +235,7 @@ func (l *Ledger) reloadLocked(ctx context.Context, least int64) error {
 		return err
 	}
 	if next.Version() < least {
-		return l.wentBack(least, next.Version())
+		return l.regressionError(least, next.Version())
 	}
 	l.current.Store(next)
 	l.stale.Store(false)

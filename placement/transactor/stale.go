@@ -18,8 +18,8 @@ const maxPatience = time.Second
 var (
 	// errSlow is the cause of a read that did not wait any longer.
 	errSlow = errors.New("the database did not say its version in time")
-	// errWentBack: the store shows less than it did.
-	errWentBack = errors.New("the database is older than it was")
+	// errRegression: the store shows less than it did.
+	errRegression = errors.New("the database is older than it was")
 )
 
 // Read is Snapshot for reads that may be stale. While the store cannot be asked
@@ -56,7 +56,7 @@ func (l *Ledger) Read(ctx context.Context) (s *ledger.Snapshot, age time.Duratio
 // believed, is no reason to show an older state.
 func mayBeStale(err error) bool {
 	switch {
-	case errors.Is(err, errWentBack), errors.Is(err, ledger.ErrHandedBack), errors.Is(err, ledger.ErrReplaced):
+	case errors.Is(err, errRegression), errors.Is(err, ledger.ErrHandedBack), errors.Is(err, ledger.ErrReplaced):
 		return false
 	}
 	return errors.Is(err, errSlow) || errors.Is(err, ledger.ErrUnavailable)

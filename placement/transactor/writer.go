@@ -312,14 +312,14 @@ func (l *Ledger) reserve(ctx context.Context) (release func(), err error) {
 
 // batchResult is the result of the first n writes of a batch.
 type batchResult struct {
-	batch   []*write // the n writes
-	errs    []error  // of each
-	n       int
-	top     *ledger.Snapshot // with all writes that succeeded
-	changes []ledger.Change
-	outcome []func(error)          // of the writes that succeeded, see ledger.Tx.OnOutcome
-	intents []func() ledger.Intent // of these, see ledger.Tx.BeforeCommit
-	begun   []ledger.Intent        // those that were announced
+	batch     []*write // the n writes
+	errs      []error  // of each
+	n         int
+	top       *ledger.Snapshot // with all writes that succeeded
+	changes   []ledger.Change
+	outcome   []func(error)          // of the writes that succeeded, see ledger.Tx.OnOutcome
+	intents   []func() ledger.Intent // of these, see ledger.Tx.BeforeCommit
+	announced []ledger.Intent        // those that were announced
 }
 
 // runBatch runs the writes, each in a draft on top of the one before.
@@ -368,9 +368,9 @@ func (r batchResult) refused() int {
 // each is on top of those before it.
 func (r *batchResult) announce(ctx context.Context) error {
 	for _, fn := range r.intents {
-		r.begun = append(r.begun, fn())
+		r.announced = append(r.announced, fn())
 	}
-	for _, i := range r.begun {
+	for _, i := range r.announced {
 		if err := i.Wait(ctx); err != nil {
 			r.abandon()
 			return err
@@ -381,7 +381,7 @@ func (r *batchResult) announce(ctx context.Context) error {
 
 // abandon tells the intents that nothing was committed.
 func (r *batchResult) abandon() {
-	for _, i := range r.begun {
+	for _, i := range r.announced {
 		i.Abandon()
 	}
 }

@@ -97,10 +97,10 @@ type Auditor struct {
 type discovery struct {
 	nodes []discovered
 	// servers are the servers that the cell has on the host; unasked is why they are not known.
-	servers map[string]Server
-	unasked string
-	// silent are the drivers and nodes that did not answer, with the reason.
-	silent []string
+	servers        map[string]Server
+	serversUnknown string
+	// unanswered are the drivers and nodes that did not answer, with the reason.
+	unanswered []string
 }
 
 // discovered is one node of a discovery, or a driver of which not even the nodes are known.
@@ -121,18 +121,18 @@ func (a Auditor) discovery(ctx context.Context) discovery {
 		if err != nil {
 			s.nodes = append(s.nodes,
 				discovered{driver: d.Name, node: plugins.Node{Name: "driver " + d.Name}, err: err})
-			s.silent = append(s.silent, fmt.Sprintf("driver %s: %v", d.Name, err))
+			s.unanswered = append(s.unanswered, fmt.Sprintf("driver %s: %v", d.Name, err))
 			continue
 		}
 		for _, n := range nodes {
 			s.nodes = append(s.nodes, discovered{driver: d.Name, node: n.Node, guests: n.Guests, err: n.Err})
 			if n.Err != nil {
-				s.silent = append(s.silent, fmt.Sprintf("node %s: %v", n.Node.Name, n.Err))
+				s.unanswered = append(s.unanswered, fmt.Sprintf("node %s: %v", n.Node.Name, n.Err))
 			}
 		}
 	}
 	if a.Servers != nil { // last, since a move may begin meanwhile
-		s.servers, s.unasked = a.Servers()
+		s.servers, s.serversUnknown = a.Servers()
 	}
 	return s
 }
@@ -162,15 +162,15 @@ func (d discovery) check(name string) error {
 			names = append(names, n.node.Name)
 		}
 	}
-	if len(d.silent) > 0 {
+	if len(d.unanswered) > 0 {
 		return fmt.Errorf("unknown node %q; the nodes are %q; some drivers failed to list theirs: %s",
-			name, names, strings.Join(d.silent, "; "))
+			name, names, strings.Join(d.unanswered, "; "))
 	}
 	return fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
 }
 
-// questions say what is compared, and what stands for what is not known.
-type questions struct {
+// query says what is compared, and what stands for what is not known.
+type query struct {
 	node  string // "": all
 	proof Proof
 	owner Owner
@@ -180,7 +180,7 @@ type questions struct {
 //
 // Cost: see [reportclient.Client.Holdings], and one GET for each guest that holds nothing on its
 // node.
-func (a Auditor) compare(ctx context.Context, s discovery, q questions) Report {
+func (a Auditor) compare(ctx context.Context, s discovery, q query) Report {
 	out := Report{Nodes: []Node{}}
 	guests := s.guests()
 	seen, seenErr := a.sightings(s)
@@ -285,7 +285,7 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 		return Report{}, err
 	}
 	a.recordGuests(s)
-	q := questions{node: r.Node, proof: Proof{MinAge: r.MinAge, Named: map[string]bool{}}}
+	q := query{node: r.Node, proof: Proof{MinAge: r.MinAge, Named: map[string]bool{}}}
 	for _, c := range r.Consumers {
 		q.proof.Named[c] = true
 	}
@@ -294,16 +294,16 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 		return report, nil
 	}
 	for _, c := range r.Consumers {
-		if !mentions(report, c) && len(s.silent) == 0 {
+		if !mentions(report, c) && len(s.unanswered) == 0 {
 			report.Refused = "nothing is written: consumer " + c +
 				" was named but is not orphaned here: it holds nothing on these nodes, or is a guest of one of them"
 			return report, nil
 		}
 	}
 	a.heal(ctx, s, &report, healer{
-		dryRun: r.DryRun,
-		due:    func(n *Node) []finding { return orphans(n, a.Placement) },
-		would:  WouldDelete, done: Deleted,
+		dryRun:  r.DryRun,
+		due:     func(n *Node) []finding { return orphans(n, a.Placement) },
+		planned: WouldDelete, done: Deleted,
 	})
 	return report, nil
 }
@@ -342,11 +342,11 @@ func (a Auditor) HealAllocations(ctx context.Context, r HealRequest) (Report, er
 	}
 	a.recordGuests(s)
 	report := a.compare(ctx, s,
-		questions{node: r.Node, owner: Owner{ProjectID: r.IncompleteProject, UserID: r.IncompleteUser}})
+		query{node: r.Node, owner: Owner{ProjectID: r.IncompleteProject, UserID: r.IncompleteUser}})
 	a.heal(ctx, s, &report, healer{
-		dryRun: r.DryRun,
-		due:    func(n *Node) []finding { return missing(n, a.Placement) },
-		would:  WouldCreate, done: Created,
+		dryRun:  r.DryRun,
+		due:     func(n *Node) []finding { return missing(n, a.Placement) },
+		planned: WouldCreate, done: Created,
 	})
 	return report, nil
 }

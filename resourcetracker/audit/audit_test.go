@@ -85,7 +85,7 @@ func (h *host) holds(consumer, node string) {
 }
 
 func (h *host) Holdings(_ context.Context, root string) (reportclient.Holdings, error) {
-	out := reportclient.Holdings{Providers: []reportclient.Held{{UUID: root, Name: root}},
+	out := reportclient.Holdings{Providers: []reportclient.HeldProvider{{UUID: root, Name: root}},
 		Consumers: map[string]reportclient.Consumer{}}
 	for uuid, c := range h.held {
 		if c.Resources[root] != nil {

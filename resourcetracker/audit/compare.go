@@ -148,16 +148,16 @@ func (c comparison) newOrphan(held reportclient.Consumer, proof Proof) Orphan {
 // missingProof says what is missing for an orphan to be taken for forgotten.
 func (c comparison) missingProof(o Orphan, held reportclient.Consumer, proof Proof) string {
 	named := proof.Named[o.Consumer]
-	server, lives := c.in.Servers[o.Consumer]
+	server, inCell := c.in.Servers[o.Consumer]
 	// How long ago each was, by the clock of the host and by Placement's; the sooner of the two
 	// events is the longer ago.
 	const rounding = 2 * time.Second
 	rewritten := o.Seen != nil && held.Age+rounding < c.in.Now.Sub(o.Seen.Gone)
 	switch {
-	case lives && server.Deleted:
+	case inCell && server.Deleted:
 		return "it is the server " + server.Name +
 			" of the cell, which is being deleted: the agent removes its allocations"
-	case lives:
+	case inCell:
 		return "it is the server " + server.Name + " of the cell, which has no guest now: reboot it hard, or delete it"
 	case o.GuestOf != "":
 		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be migrating", o.GuestOf)
@@ -280,7 +280,7 @@ func (c comparison) shares(resources providertree.ProviderResources) []Share {
 
 // overcommitted lists inventories of which more is allocated than there is, and classes that are
 // allocated without inventory.
-func overcommitted(providers []reportclient.Held) []Overcommitted {
+func overcommitted(providers []reportclient.HeldProvider) []Overcommitted {
 	out := []Overcommitted{}
 	for _, p := range providers {
 		used := p.Used()

@@ -38,7 +38,7 @@ func held(uuid string, r resources) reportclient.Consumer {
 func node(consumers ...reportclient.Consumer) audit.Input {
 	in := audit.Input{Node: plugins.Node{Name: "cn1", UUID: root}, Driver: "fake", Now: now,
 		Holdings: reportclient.Holdings{
-			Providers: []reportclient.Held{
+			Providers: []reportclient.HeldProvider{
 				{UUID: root, Name: "cn1",
 					Inventories: providertree.Inventories{"VCPU": {Total: 8, Reserved: 2, AllocationRatio: 2}},
 					Allocations: resources{}},
@@ -364,7 +364,7 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 		held("evacuated", resources{root: {"VCPU": 1}, share: {"DISK_GB": 5}, far: {"VCPU": 1}}))
 	in.Guests = []plugins.Guest{{UUID: "g"}}
 	in.Holdings.Providers = append(in.Holdings.Providers,
-		reportclient.Held{UUID: share, Name: "cn1_disk",
+		reportclient.HeldProvider{UUID: share, Name: "cn1_disk",
 			Sharing: true, Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}})
 	gone := resourcetracker.Sighting{First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}
 	in.Seen = map[string]resourcetracker.Sighting{"moved": gone, "evacuated": gone}

@@ -15,15 +15,15 @@ import (
 type healer struct {
 	dryRun bool
 	// due are the findings of a node that can be fixed.
-	due         func(*Node) []finding
-	would, done Outcome
+	due           func(*Node) []finding
+	planned, done Outcome
 }
 
 // finding is one finding that can be fixed.
 type finding struct {
-	what    string // the consumer, for the log
-	outcome *Outcome
-	problem *string
+	consumer string // for the log
+	outcome  *Outcome
+	problem  *string
 	// still says whether, by a list of guests from just now, it is what it was.
 	still func(now discovery) error
 	fix   func(ctx context.Context) error
@@ -41,42 +41,42 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 			a.Discrepancy + " Start the agent here first: it continues with a warning."
 		return
 	}
-	if s.unasked != "" {
+	if s.serversUnknown != "" {
 		report.Refused = "nothing is written, because it is not known which servers live here and which move: " +
-			s.unasked
+			s.serversUnknown
 		return
 	}
-	if len(s.silent) == 0 {
+	if len(s.unanswered) == 0 {
 		for _, n := range report.Nodes {
 			if n.Error != "" {
-				s.silent = append(s.silent, "node "+n.Node+": "+n.Error)
+				s.unanswered = append(s.unanswered, "node "+n.Node+": "+n.Error)
 			}
 		}
 	}
-	if len(s.silent) > 0 {
-		report.Refused = "nothing is written, because not every driver answered: " + strings.Join(s.silent, "; ")
+	if len(s.unanswered) > 0 {
+		report.Refused = "nothing is written, because not every driver answered: " + strings.Join(s.unanswered, "; ")
 		return
 	}
 	for i := range report.Nodes {
 		n := &report.Nodes[i]
 		for _, f := range h.due(n) {
 			if h.dryRun {
-				*f.outcome = h.would
+				*f.outcome = h.planned
 				continue
 			}
 			now := a.discovery(ctx)
-			if len(now.silent) > 0 {
+			if len(now.unanswered) > 0 {
 				report.Refused = "nothing more is written, because not every driver answered: " +
-					strings.Join(now.silent, "; ")
+					strings.Join(now.unanswered, "; ")
 				return
 			}
-			if now.unasked != "" {
+			if now.serversUnknown != "" {
 				report.Refused =
 					"nothing more is written, because it is not known which servers live here and which move: " +
-						now.unasked
+						now.serversUnknown
 				return
 			}
-			err := now.checkUnmoved(s, f.what)
+			err := now.checkUnmoved(s, f.consumer)
 			if err == nil {
 				err = f.still(now)
 			}
@@ -85,12 +85,12 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 			}
 			if err != nil {
 				*f.outcome, *f.problem = Failed, err.Error()
-				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).
+				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.consumer).Err(err).
 					Msg("Failed to heal the allocations, or the outcome is not known; run an audit.")
 				continue
 			}
 			*f.outcome = h.done
-			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).
+			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.consumer).Str("allocations", string(h.done)).
 				Msg("Healed allocations for an operator.")
 		}
 	}
@@ -113,7 +113,7 @@ func orphans(n *Node, placement Placement) []finding {
 			continue
 		}
 		out = append(out, finding{
-			what: o.Consumer, outcome: &o.Done, problem: &o.Problem,
+			consumer: o.Consumer, outcome: &o.Done, problem: &o.Problem,
 			still: func(now discovery) error {
 				if node, listed := now.guests()[o.Consumer]; listed {
 					return fmt.Errorf("it is now a guest of %s", node)
@@ -138,7 +138,7 @@ func missing(n *Node, placement Placement) []finding {
 			continue
 		}
 		out = append(out, finding{
-			what: g.UUID, outcome: &g.Done, problem: &g.Problem,
+			consumer: g.UUID, outcome: &g.Done, problem: &g.Problem,
 			still: func(now discovery) error { return g.CheckUnchanged(now.guestOn(n.UUID, g.UUID)) },
 			fix:   func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.DesiredAllocations()) },
 		})

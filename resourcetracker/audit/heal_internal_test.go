@@ -19,7 +19,7 @@ func TestWhatComesBetweenIsNoticed(t *testing.T) {
 	has := providertree.ProviderResources{root: {"VCPU": 1}}
 	in := Input{Node: plugins.Node{Name: "cn1", UUID: root},
 		Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}
-	in.Holdings.Providers = []reportclient.Held{{UUID: root, Name: "cn1"}}
+	in.Holdings.Providers = []reportclient.HeldProvider{{UUID: root, Name: "cn1"}}
 	node := Compare(in, Proof{}, Owner{})
 	node.Orphans = []Orphan{{Consumer: guest}, {Consumer: "kept", Kept: "because"}}
 	gone, made := orphans(&node, nil), missing(&node, nil)

@@ -30,7 +30,7 @@ func (s *State) CheckNewNode(
 		return nil
 	}
 	s.mu.Lock()
-	granted, before, reported := s.standing(node)
+	granted, before, reported := s.lookupNode(node)
 	s.mu.Unlock()
 	if granted {
 		return nil
@@ -76,9 +76,9 @@ func (s *State) CheckNewNode(
 	}
 }
 
-// standing says what is known of a node: that it may be created again; or as what it was reported.
-// s.mu is held.
-func (s *State) standing(node plugins.Node) (granted bool, before Node, reported string) {
+// lookupNode returns what is known of a node: that it may be created again; or as what it was
+// reported. s.mu is held.
+func (s *State) lookupNode(node plugins.Node) (granted bool, before Node, reported string) {
 	if s.record == nil {
 		return false, Node{}, ""
 	}

@@ -142,32 +142,32 @@ func (r *Record) Inherit(former *Record, known, bare *providertree.Tree) *Record
 		if !found {
 			continue
 		}
-		mine := out.provider(uuid)
-		mine.Name, mine.Parent = p.Name, p.ParentUUID
-		mine.Owner = cmp.Or(mine.Owner, left(old.Owner))
-		for class, stock := range old.Inventories {
+		kept := out.provider(uuid)
+		kept.Name, kept.Parent = p.Name, p.ParentUUID
+		kept.Owner = cmp.Or(kept.Owner, left(old.Owner))
+		for class, owned := range old.Inventories {
 			inv, there := p.Inventories[class]
-			adopted, is := mine.Inventories[class]
+			adopted, is := kept.Inventories[class]
 			switch {
-			case there && (stock.Owner.layered() || !is || bare != nil && !classes[class]):
-				put(&mine.Inventories, class, Stock{Owner: left(stock.Owner), Inventory: inv})
-			case is && isHeld(stock.Held, adopted.Inventory):
-				adopted.Held = stock.Held
-				mine.Inventories[class] = adopted
+			case there && (owned.Owner.layered() || !is || bare != nil && !classes[class]):
+				put(&kept.Inventories, class, OwnedInventory{Owner: left(owned.Owner), Inventory: inv})
+			case is && isHeld(owned.BeforeDrain, adopted.Inventory):
+				adopted.BeforeDrain = owned.BeforeDrain
+				kept.Inventories[class] = adopted
 			}
 		}
 		for trait, owner := range old.Traits {
-			if p.HasTrait(trait) && (owner.layered() || mine.Traits[trait] == "") {
-				put(&mine.Traits, trait, left(owner))
+			if p.HasTrait(trait) && (owner.layered() || kept.Traits[trait] == "") {
+				put(&kept.Traits, trait, left(owner))
 			}
 		}
 		for aggregate, owner := range old.Aggregates {
-			if slices.Contains(p.Aggregates, aggregate) && mine.Aggregates[aggregate] == "" {
-				put(&mine.Aggregates, aggregate, left(owner))
+			if slices.Contains(p.Aggregates, aggregate) && kept.Aggregates[aggregate] == "" {
+				put(&kept.Aggregates, aggregate, left(owner))
 			}
 		}
-		if mine.Owner != "" || mine.hasItems() {
-			put(&out.Providers, uuid, mine)
+		if kept.Owner != "" || kept.hasItems() {
+			put(&out.Providers, uuid, kept)
 		}
 	}
 	return out

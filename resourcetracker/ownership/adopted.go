@@ -131,7 +131,7 @@ func (a *Adopted) provider(uuid string) (providertree.Provider, bool) {
 func GiveBack(
 	known *providertree.Tree, record *Record, a *Adopted, isAgents func(trait string) bool,
 ) (tree *providertree.Tree, unknown []string, err error) {
-	g := giving{tree: known.Clone(), record: record, adopted: a}
+	g := giveBack{tree: known.Clone(), record: record, adopted: a}
 	if a == nil {
 		unknown = g.withoutSnapshot(isAgents)
 	} else {
@@ -145,21 +145,21 @@ func GiveBack(
 	return g.tree, unknown, nil
 }
 
-type giving struct {
+type giveBack struct {
 	tree    *providertree.Tree
 	record  *Record
 	adopted *Adopted
 	errs    []error
 }
 
-func (g *giving) addError(err error) {
+func (g *giveBack) addError(err error) {
 	if err != nil {
 		g.errs = append(g.errs, err)
 	}
 }
 
 // restoreProviders puts providers back to their places. Parents come first.
-func (g *giving) restoreProviders() {
+func (g *giveBack) restoreProviders() {
 	for _, was := range g.adopted.Providers {
 		if !slices.Contains(g.adopted.Changed, AdoptedItem{Provider: was.UUID, Kind: KindProvider}) {
 			continue
@@ -182,7 +182,7 @@ func (g *giving) restoreProviders() {
 
 // takeOff removes what is the agent's and was not there. A provider of the agent's that has one of
 // others below it is an error.
-func (g *giving) takeOff() {
+func (g *giveBack) takeOff() {
 	for _, uuid := range sortedKeys(g.record.Providers) {
 		if !g.tree.Exists(uuid) {
 			continue
@@ -204,9 +204,9 @@ func (g *giving) takeOff() {
 }
 
 // removeProviders removes the providers that the driver made and that are to go, children first.
-func (g *giving) removeProviders(goes func(uuid string) bool) {
+func (g *giveBack) removeProviders(isRemoved func(uuid string) bool) {
 	for _, uuid := range slices.Backward(g.tree.Subtree(g.record.Root)) {
-		if uuid == g.record.Root || g.record.provider(uuid).Owner == "" || !goes(uuid) {
+		if uuid == g.record.Root || g.record.provider(uuid).Owner == "" || !isRemoved(uuid) {
 			continue
 		}
 		if below := g.tree.Children(uuid); len(below) > 0 {
@@ -229,7 +229,7 @@ func missing(ours map[string]Owner, was []string) []string {
 }
 
 // restoreItems brings back what the agent changed or removed.
-func (g *giving) restoreItems() {
+func (g *giveBack) restoreItems() {
 	for _, item := range g.adopted.Changed {
 		was, _ := g.adopted.provider(item.Provider)
 		if !g.tree.Exists(item.Provider) {
@@ -250,7 +250,7 @@ func (g *giving) restoreItems() {
 }
 
 // withoutSnapshot removes what is certainly the agent's, and says what it cannot know.
-func (g *giving) withoutSnapshot(isAgents func(trait string) bool) (unknown []string) {
+func (g *giveBack) withoutSnapshot(isAgents func(trait string) bool) (unknown []string) {
 	// Nova gives its providers random uuids, drivers of this agent those of
 	// [providertree.ChildUUID], which are of version 5.
 	g.removeProviders(func(uuid string) bool { return uuid[14] == '5' })

@@ -91,7 +91,7 @@ func Drain(
 	known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool,
 ) (*providertree.Tree, []Draining, error) {
 	r := &draining{known: known, desired: desired,
-		usages: usages, may: may, held: map[string]providertree.Inventories{}}
+		usages: usages, mayDrain: may, held: map[string]providertree.Inventories{}}
 	for p := range known.All() {
 		if p.Generation != providertree.NoGeneration {
 			r.keepUsed(p)
@@ -110,7 +110,7 @@ func Drain(
 type draining struct {
 	known, desired *providertree.Tree
 	usages         providertree.ProviderResources
-	may            func(provider, class string) bool
+	mayDrain       func(provider, class string) bool
 
 	held map[string]providertree.Inventories // what is written instead, by provider
 	// held providers that desired does not have, in the order of known
@@ -124,7 +124,7 @@ func (d *draining) keepUsed(p providertree.Provider) {
 	for _, class := range sortedKeys(p.Inventories) {
 		was := p.Inventories[class]
 		now, stays := d.desired.Inventory(p.UUID, class)
-		if stays && now.Total >= was.Total || d.may != nil && !d.may(p.UUID, class) {
+		if stays && now.Total >= was.Total || d.mayDrain != nil && !d.mayDrain(p.UUID, class) {
 			continue
 		}
 		n := used[class]
@@ -267,11 +267,11 @@ func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
 // Cost: O(draining), and a copy of the record if there is something to note.
 func (r *Record) Hold(base, desired *providertree.Tree, draining []Draining) *Record {
 	out := r
-	for _, one := range draining {
-		was, there := base.Inventory(one.Provider, one.Class)
-		now, stays := desired.Inventory(one.Provider, one.Class)
-		stock := out.provider(one.Provider).Inventories[one.Class]
-		if !one.Gone || !there || !stays || !isHeld(&was, now) || stock.Held != nil || stock.Owner.layered() {
+	for _, d := range draining {
+		was, there := base.Inventory(d.Provider, d.Class)
+		now, stays := desired.Inventory(d.Provider, d.Class)
+		owned := out.provider(d.Provider).Inventories[d.Class]
+		if !d.Gone || !there || !stays || !isHeld(&was, now) || owned.BeforeDrain != nil || owned.Owner.layered() {
 			continue
 		}
 		if out == r {
@@ -279,11 +279,11 @@ func (r *Record) Hold(base, desired *providertree.Tree, draining []Draining) *Re
 			copied.Providers = maps.Clone(r.Providers)
 			out = &copied
 		}
-		at, _ := desired.Provider(one.Provider)
-		p := out.provider(one.Provider).clone()
+		at, _ := desired.Provider(d.Provider)
+		p := out.provider(d.Provider).clone()
 		p.Name, p.Parent = at.Name, at.ParentUUID
-		put(&p.Inventories, one.Class, Stock{Owner: Driver, Inventory: now, Held: &was})
-		put(&out.Providers, one.Provider, p)
+		put(&p.Inventories, d.Class, OwnedInventory{Owner: Driver, Inventory: now, BeforeDrain: &was})
+		put(&out.Providers, d.Provider, p)
 	}
 	return out
 }

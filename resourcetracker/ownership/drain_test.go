@@ -131,8 +131,8 @@ cn1 VCPU=8
 			testproc.Check(t, err)
 			sameTree(t, tree(t, c.want), got)
 			var said []string
-			for _, r := range draining {
-				said = append(said, r.String())
+			for _, d := range draining {
+				said = append(said, d.String())
 			}
 			testproc.Samef(t, cmp.Diff(c.told, said), "(- want, + got)")
 			if lines(desired) != shown {

@@ -25,38 +25,38 @@ func (r *Record) Drift(known *providertree.Tree) []string {
 		return []string{fmt.Sprintf("Resource provider %s (%s) was removed, with all its descendants.", r.Node, r.Root)}
 	}
 	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	addf := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for uuid, p := range r.Providers {
 		now, found := known.Provider(uuid)
 		if !found {
-			say("Resource provider %s (%s) was removed.", p.Name, uuid)
+			addf("Resource provider %s (%s) was removed.", p.Name, uuid)
 			continue
 		}
 		if p.Owner != "" && now.Name != p.Name {
-			say("Resource provider %s (%s) was renamed to %s.", p.Name, uuid, now.Name)
+			addf("Resource provider %s (%s) was renamed to %s.", p.Name, uuid, now.Name)
 		}
 		if p.Owner != "" && now.ParentUUID != p.Parent {
-			say("Resource provider %s (%s) was moved from below %s to below %s.",
+			addf("Resource provider %s (%s) was moved from below %s to below %s.",
 				p.Name, uuid, placeName(p.Parent), placeName(now.ParentUUID))
 		}
-		for class, stock := range p.Inventories {
+		for class, owned := range p.Inventories {
 			inv, found := now.Inventories[class]
 			switch {
 			case !found:
-				say("Resource provider %s (%s): the inventory of %s was removed.", p.Name, uuid, class)
-			case !inv.Equal(stock.Inventory):
-				say("Resource provider %s (%s): the inventory of %s was changed: %s.",
-					p.Name, uuid, class, changedFields(stock.Inventory, inv))
+				addf("Resource provider %s (%s): the inventory of %s was removed.", p.Name, uuid, class)
+			case !inv.Equal(owned.Inventory):
+				addf("Resource provider %s (%s): the inventory of %s was changed: %s.",
+					p.Name, uuid, class, changedFields(owned.Inventory, inv))
 			}
 		}
 		for trait := range p.Traits {
 			if !now.HasTrait(trait) {
-				say("Resource provider %s (%s): the trait %s was removed.", p.Name, uuid, trait)
+				addf("Resource provider %s (%s): the trait %s was removed.", p.Name, uuid, trait)
 			}
 		}
 		for aggregate := range p.Aggregates {
 			if _, found := slices.BinarySearch(now.Aggregates, aggregate); !found {
-				say("Resource provider %s (%s) was removed from the aggregate %s.", p.Name, uuid, aggregate)
+				addf("Resource provider %s (%s) was removed from the aggregate %s.", p.Name, uuid, aggregate)
 			}
 		}
 	}

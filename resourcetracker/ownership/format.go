@@ -25,8 +25,8 @@ func (r *Record) version() int {
 		if p.hasFormer() {
 			return version
 		}
-		for _, stock := range p.Inventories {
-			if stock.Held != nil {
+		for _, owned := range p.Inventories {
+			if owned.BeforeDrain != nil {
 				least = 2
 			}
 		}
@@ -35,8 +35,8 @@ func (r *Record) version() int {
 }
 
 func (p Provider) hasFormer() bool {
-	for _, stock := range p.Inventories {
-		if stock.Owner == Former {
+	for _, owned := range p.Inventories {
+		if owned.Owner == Former {
 			return true
 		}
 	}
@@ -57,17 +57,17 @@ type (
 		Providers map[string]fileProvider `json:"providers"`
 	}
 	fileProvider struct {
-		Name        string               `json:"name"`
-		Parent      string               `json:"parent_provider_uuid,omitempty"`
-		Owner       Owner                `json:"owner,omitempty"`
-		Inventories map[string]fileStock `json:"inventories,omitempty"`
-		Traits      map[string]Owner     `json:"traits,omitempty"`
-		Aggregates  map[string]Owner     `json:"aggregates,omitempty"`
+		Name        string                   `json:"name"`
+		Parent      string                   `json:"parent_provider_uuid,omitempty"`
+		Owner       Owner                    `json:"owner,omitempty"`
+		Inventories map[string]fileInventory `json:"inventories,omitempty"`
+		Traits      map[string]Owner         `json:"traits,omitempty"`
+		Aggregates  map[string]Owner         `json:"aggregates,omitempty"`
 	}
-	fileStock struct {
+	fileInventory struct {
 		Owner Owner `json:"owner"`
 		providertree.Inventory
-		Held *providertree.Inventory `json:"held,omitempty"`
+		BeforeDrain *providertree.Inventory `json:"held,omitempty"`
 	}
 )
 
@@ -85,11 +85,11 @@ func encode(r *Record) ([]byte, error) {
 	}
 	for uuid, p := range r.Providers {
 		fp := fileProvider{Name: p.Name, Parent: p.Parent, Owner: p.Owner, Traits: p.Traits, Aggregates: p.Aggregates}
-		for class, stock := range p.Inventories {
-			fs := fileStock{Owner: stock.Owner, Inventory: stock.Inventory.Normalize()}
-			if stock.Held != nil {
-				held := stock.Held.Normalize()
-				fs.Held = &held
+		for class, owned := range p.Inventories {
+			fs := fileInventory{Owner: owned.Owner, Inventory: owned.Inventory.Normalize()}
+			if owned.BeforeDrain != nil {
+				held := owned.BeforeDrain.Normalize()
+				fs.BeforeDrain = &held
 			}
 			put(&fp.Inventories, class, fs)
 		}
@@ -124,7 +124,8 @@ func decode(content []byte) (*Record, error) {
 	for uuid, fp := range f.Providers {
 		p := Provider{Name: fp.Name, Parent: fp.Parent, Owner: fp.Owner, Traits: fp.Traits, Aggregates: fp.Aggregates}
 		for class, s := range fp.Inventories {
-			put(&p.Inventories, class, Stock{Owner: s.Owner, Inventory: s.Inventory, Held: s.Held})
+			put(&p.Inventories, class,
+				OwnedInventory{Owner: s.Owner, Inventory: s.Inventory, BeforeDrain: s.BeforeDrain})
 		}
 		r.Providers[uuid] = p
 	}
@@ -176,7 +177,7 @@ func (p Provider) problems(uuid string) (errs []error) {
 	for _, class := range sortedKeys(p.Inventories) {
 		add(p.Inventories[class].Owner.check())
 		add(providertree.Inventories{class: p.Inventories[class].Inventory}.Validate())
-		if held := p.Inventories[class].Held; held != nil {
+		if held := p.Inventories[class].BeforeDrain; held != nil {
 			add(providertree.Inventories{class: *held}.Validate())
 		}
 	}

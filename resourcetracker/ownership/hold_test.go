@@ -114,8 +114,8 @@ func TestADeviceThatComesBackIsAsItWas(t *testing.T) {
 				l.pass(used, keeper(t, c.total))
 				sameTree(t, tree(t, "cn1 VCPU=8\n  gpu0 "+c.back+" CUSTOM_BY_HAND"), l.known)
 			}
-			if stock := l.record.Providers[uid("gpu0")].Inventories["VGPU"]; stock.Held != nil {
-				t.Errorf("it is still remembered how it was: %+v", stock.Held)
+			if owned := l.record.Providers[uid("gpu0")].Inventories["VGPU"]; owned.BeforeDrain != nil {
+				t.Errorf("it is still remembered how it was: %+v", owned.BeforeDrain)
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func TestHoldRemembersWhatTheAgentCloses(t *testing.T) {
 			record := owned(t, desired, c.record)
 			before := record.Clone()
 			out := record.Hold(known, desired, []Draining{c.draining})
-			got := out.Providers[root].Inventories["VGPU"].Held
+			got := out.Providers[root].Inventories["VGPU"].BeforeDrain
 			if (got == nil) != (c.want == nil) || got != nil && !got.Equal(*c.want) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
@@ -226,15 +226,16 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 	known := tree(t, "cn1 VGPU=2,reserved=2 FPGA=1,reserved=1")
 	former := owned(t, known, "cn1 driver VGPU:driver FPGA:driver")
 	for class, total := range map[string]int64{"VGPU": 4, "FPGA": 3} {
-		former.Providers[root].Inventories[class] = Stock{Owner: Driver,
-			Inventory: former.Providers[root].Inventories[class].Inventory, Held: &providertree.Inventory{Total: total}}
+		former.Providers[root].Inventories[class] = OwnedInventory{Owner: Driver,
+			Inventory:   former.Providers[root].Inventories[class].Inventory,
+			BeforeDrain: &providertree.Inventory{Total: total}}
 	}
 	got := owned(t, known, "cn1 driver VGPU:driver").Inherit(former, known, tree(t, "cn1 VGPU=4"))
-	if held := got.Providers[root].Inventories["VGPU"].Held; held == nil || held.Total != 4 {
+	if held := got.Providers[root].Inventories["VGPU"].BeforeDrain; held == nil || held.Total != 4 {
 		t.Errorf("what is held of VGPU: got %+v, want 4", held)
 	}
-	if stock := got.Providers[root].Inventories["FPGA"]; stock.Owner != Former || stock.Held != nil {
-		t.Errorf("what the new driver does not have is %+v", stock)
+	if owned := got.Providers[root].Inventories["FPGA"]; owned.Owner != Former || owned.BeforeDrain != nil {
+		t.Errorf("what the new driver does not have is %+v", owned)
 	}
 }
 
@@ -255,7 +256,7 @@ func TestAMissingDeviceLeavesNoTrace(t *testing.T) {
 		l := &life{t: t, known: known,
 			record: &Record{Root: root, Node: "cn1", Driver: "fake", Providers: map[string]Provider{
 				uid("gpu0"): {Name: "gpu0", Parent: root,
-					Owner: Driver, Inventories: map[string]Stock{"VGPU": {Owner: Driver, Inventory: inv}}},
+					Owner: Driver, Inventories: map[string]OwnedInventory{"VGPU": {Owner: Driver, Inventory: inv}}},
 			}}}
 		there := l.known
 		for range rapid.IntRange(1, 6).Draw(t, "passes") {

@@ -35,7 +35,7 @@ func (m *merger) mergedProvider(was, now providertree.Provider) *entry {
 	record := m.in.Record.provider(was.UUID)
 	e := &entry{ours: ours{owner: record.Owner}}
 	if m.shared(was) {
-		now, e.edited = m.leftAlone(was, now)
+		now, e.edited = m.dropSharedEdits(was, now)
 	}
 	e.Provider = now
 	if was.UUID == m.in.Root {
@@ -66,9 +66,9 @@ func (m *merger) shared(was providertree.Provider) bool {
 	return !m.inNode[was.UUID] && m.in.Record.provider(was.UUID).Owner == ""
 }
 
-// leftAlone is what a driver answers about a shared provider, without what it adds and changes
-// there: two drivers, or a driver and an operator, would overwrite each other forever.
-func (m *merger) leftAlone(was, now providertree.Provider) (left providertree.Provider, edited bool) {
+// dropSharedEdits returns what a driver answers about a shared provider, without what it adds and
+// changes there: two drivers, or a driver and an operator, would overwrite each other forever.
+func (m *merger) dropSharedEdits(was, now providertree.Provider) (left providertree.Provider, edited bool) {
 	refuse := func(kind Kind, symbol, change string) {
 		m.addKept(was, kind, symbol, change)
 		edited = true

@@ -21,12 +21,12 @@ func (m *merger) applyLayer(layer Layer) {
 		if e == nil {
 			continue
 		}
-		says := layer.Providers[uuid]
-		for class, inv := range says.Inventories {
-			m.layInventory(layer.Owner, e, class, inv)
+		items := layer.Providers[uuid]
+		for class, inv := range items.Inventories {
+			m.addLayerInventory(layer.Owner, e, class, inv)
 		}
 		var add []string
-		for _, trait := range says.Traits {
+		for _, trait := range items.Traits {
 			_, there := slices.BinarySearch(e.Traits, trait)
 			switch holder := e.traits[trait]; {
 			case holder == layer.Owner:
@@ -51,7 +51,7 @@ func (m *merger) applyLayer(layer Layer) {
 	}
 }
 
-func (m *merger) layInventory(owner Owner, e *entry, class string, inv providertree.Inventory) {
+func (m *merger) addLayerInventory(owner Owner, e *entry, class string, inv providertree.Inventory) {
 	there, found := e.Inventories[class]
 	if holder := e.inventories[class]; found && holder != "" {
 		if holder == Driver || !there.Equal(inv) {

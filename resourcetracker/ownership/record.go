@@ -56,18 +56,18 @@ type Provider struct {
 	// Owner is who made the provider; "": another client.
 	Owner Owner
 	// Inventories is by resource class.
-	Inventories map[string]Stock
+	Inventories map[string]OwnedInventory
 	// Traits and Aggregates (uuids) say whose each of them is.
 	Traits, Aggregates map[string]Owner
 }
 
-// Stock is the inventory of one resource class as it was last applied.
-type Stock struct {
+// OwnedInventory is the inventory of one resource class as it was last applied.
+type OwnedInventory struct {
 	Owner     Owner
 	Inventory providertree.Inventory
-	// Held is the inventory before [Drain] closed it; nil if it is not closed. It must not be
-	// modified.
-	Held *providertree.Inventory
+	// BeforeDrain is the inventory before [Drain] closed it; nil if it is not closed. It must not
+	// be modified.
+	BeforeDrain *providertree.Inventory
 }
 
 // Clone returns a deep copy; nil stays nil.
@@ -101,13 +101,13 @@ func (r *Record) Equal(o *Record) bool {
 
 func (p Provider) equal(o Provider) bool {
 	return p.Name == o.Name && p.Parent == o.Parent && p.Owner == o.Owner &&
-		maps.EqualFunc(p.Inventories, o.Inventories, Stock.equal) && maps.Equal(p.Traits, o.Traits) &&
+		maps.EqualFunc(p.Inventories, o.Inventories, OwnedInventory.equal) && maps.Equal(p.Traits, o.Traits) &&
 		maps.Equal(p.Aggregates, o.Aggregates)
 }
 
-func (s Stock) equal(o Stock) bool {
-	return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) && (s.Held == nil) == (o.Held == nil) &&
-		(s.Held == nil || s.Held.Equal(*o.Held))
+func (i OwnedInventory) equal(o OwnedInventory) bool {
+	return i.Owner == o.Owner && i.Inventory.Equal(o.Inventory) && (i.BeforeDrain == nil) == (o.BeforeDrain == nil) &&
+		(i.BeforeDrain == nil || i.BeforeDrain.Equal(*o.BeforeDrain))
 }
 
 // Union returns a record of everything that is ours by either record. For an item in both, it has
@@ -139,9 +139,9 @@ func (r *Record) Union(newer *Record) *Record {
 		p.Owner = cmp.Or(p.Owner, old.Owner)
 		p.Inventories = union(old.Inventories, p.Inventories)
 		for class, was := range old.Inventories {
-			if stock := p.Inventories[class]; stock.Held == nil && was.Held != nil {
-				stock.Held = was.Held
-				p.Inventories[class] = stock
+			if owned := p.Inventories[class]; owned.BeforeDrain == nil && was.BeforeDrain != nil {
+				owned.BeforeDrain = was.BeforeDrain
+				p.Inventories[class] = owned
 			}
 		}
 		p.Traits = union(old.Traits, p.Traits)
@@ -195,11 +195,12 @@ func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
 			was.aggregates[aggregate] = cmp.Or(now.Aggregates[aggregate], old.Aggregates[aggregate])
 		}
 		out.setProvider(p, was)
-		for class, stock := range out.Providers[p.UUID].Inventories {
-			for _, held := range []*providertree.Inventory{now.Inventories[class].Held, old.Inventories[class].Held} {
-				if isHeld(held, stock.Inventory) {
-					stock.Held = held
-					out.Providers[p.UUID].Inventories[class] = stock
+		for class, owned := range out.Providers[p.UUID].Inventories {
+			for _, held := range []*providertree.Inventory{now.Inventories[class].BeforeDrain,
+				old.Inventories[class].BeforeDrain} {
+				if isHeld(held, owned.Inventory) {
+					owned.BeforeDrain = held
+					out.Providers[p.UUID].Inventories[class] = owned
 					break
 				}
 			}
@@ -221,7 +222,7 @@ func (r *Record) setProvider(p providertree.Provider, o ours) {
 	out := Provider{Name: p.Name, Parent: p.ParentUUID, Owner: o.owner}
 	for class, inv := range p.Inventories {
 		if owner := o.inventories[class]; owner != "" {
-			put(&out.Inventories, class, Stock{Owner: owner, Inventory: inv})
+			put(&out.Inventories, class, OwnedInventory{Owner: owner, Inventory: inv})
 		}
 	}
 	for _, trait := range p.Traits {
@@ -265,14 +266,14 @@ func (r *Record) claim(known *providertree.Tree, owner Owner, provider string, t
 	if !found {
 		return
 	}
-	mine := r.provider(provider).clone()
-	mine.Name, mine.Parent = p.Name, p.ParentUUID
+	claimed := r.provider(provider).clone()
+	claimed.Name, claimed.Parent = p.Name, p.ParentUUID
 	for _, trait := range traits {
 		if p.HasTrait(trait) {
-			put(&mine.Traits, trait, owner)
+			put(&claimed.Traits, trait, owner)
 		}
 	}
-	if mine.Owner != "" || mine.hasItems() {
-		put(&r.Providers, provider, mine)
+	if claimed.Owner != "" || claimed.hasItems() {
+		put(&r.Providers, provider, claimed)
 	}
 }

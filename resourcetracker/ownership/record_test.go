@@ -84,14 +84,14 @@ func TestEqualSeesEveryField(t *testing.T) {
 		"parent":          edit(func(p *Provider) { p.Parent = uid("x") }),
 		"owner":           edit(func(p *Provider) { p.Owner = "" }),
 		"inventory's": edit(func(p *Provider) {
-			p.Inventories["VCPU"] = Stock{Owner: Operator, Inventory: p.Inventories["VCPU"].Inventory}
+			p.Inventories["VCPU"] = OwnedInventory{Owner: Operator, Inventory: p.Inventories["VCPU"].Inventory}
 		}),
 		"value": edit(func(p *Provider) {
-			p.Inventories["VCPU"] = Stock{Owner: Driver, Inventory: providertree.Inventory{Total: 9}}
+			p.Inventories["VCPU"] = OwnedInventory{Owner: Driver, Inventory: providertree.Inventory{Total: 9}}
 		}),
 		"what was held": edit(func(p *Provider) {
 			s := p.Inventories["VCPU"]
-			s.Held = &providertree.Inventory{Total: 9}
+			s.BeforeDrain = &providertree.Inventory{Total: 9}
 			p.Inventories["VCPU"] = s
 		}),
 		"trait's":           edit(func(p *Provider) { p.Traits["HW_A"] = Driver }),
@@ -108,7 +108,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 		t.Error("no record is like a record")
 	}
 	near := make()
-	near.Providers[root].Inventories["VCPU"] = Stock{Owner: Driver,
+	near.Providers[root].Inventories["VCPU"] = OwnedInventory{Owner: Driver,
 		Inventory: providertree.Inventory{Total: 8, AllocationRatio: 1.5000001}}
 	if !near.Equal(make()) {
 		t.Error("ratios are compared more exactly than Placement keeps them")

@@ -23,11 +23,6 @@ type RemovalClient interface {
 	Forget(root string)
 }
 
-// RemovalObserver is a [RemovalClient] that keeps a list of nodes and must know of each removal.
-type RemovalObserver interface {
-	NodeRemoved(root string) error
-}
-
 // Removal is what removing a node would delete, and what prevents it.
 type Removal struct {
 	// Providers are the resource providers to delete, children before parents. It is empty if
@@ -185,7 +180,8 @@ func amounts(resources map[string]int64) string {
 // RemoveNode deletes a node that was removed for good, from the leaves of its tree to the root, and
 // then its record. Each provider is read again right before it is deleted. What is deleted already
 // is no error, so a call that failed can be repeated. Nothing else must write for the node
-// meanwhile.
+// meanwhile. At the end it calls removed, unless that is nil, with the uuid of the root, and
+// returns its error.
 //
 // It returns the providers that it deleted, also beside an error.
 //
@@ -195,7 +191,7 @@ func amounts(resources map[string]int64) string {
 //
 // Cost: that of [CheckRemoval], and three requests for each provider.
 func RemoveNode(
-	ctx context.Context, client RemovalClient, record *Record, records *Store,
+	ctx context.Context, client RemovalClient, record *Record, records *Store, removed func(root string) error,
 ) (deleted []providertree.Provider, err error) {
 	r, err := CheckRemoval(ctx, client, record)
 	if err != nil {
@@ -214,10 +210,10 @@ func RemoveNode(
 	if err := records.Remove(record.Root); err != nil {
 		return deleted, fmt.Errorf("the providers of node %s are deleted, but its record is not: %w", record.Node, err)
 	}
-	if observer, ok := client.(RemovalObserver); ok {
-		return deleted, observer.NodeRemoved(record.Root)
+	if removed == nil {
+		return deleted, nil
 	}
-	return deleted, nil
+	return deleted, removed(record.Root)
 }
 
 // removeProvider deletes one provider. Placement may give a parent another generation when a child

@@ -72,7 +72,7 @@ func (p *fakePlacement) RemoveProvider(_ context.Context, before providertree.Pr
 }
 
 func (p *fakePlacement) Forget(string) { p.forgotten = true }
-func (p *fakePlacement) NodeRemoved(uuid string) error {
+func (p *fakePlacement) nodeRemoved(uuid string) error {
 	p.removed = append(p.removed, uuid)
 	return nil
 }
@@ -92,7 +92,7 @@ func removable(t *testing.T) (*fakePlacement, *ownership.Record) {
 		return ownership.Provider{
 			Name: name, Parent: parent, Owner: ownership.Driver,
 			Traits: map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent},
-			Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver,
+			Inventories: map[string]ownership.OwnedInventory{"VCPU": {Owner: ownership.Driver,
 				Inventory: providertree.Inventory{Total: 8}.Normalize()}},
 		}
 	}
@@ -173,7 +173,7 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 			}
 			store := ownership.Open(t.TempDir())
 			check(t, store.Save(record))
-			_, err := ownership.RemoveNode(t.Context(), p, record, store)
+			_, err := ownership.RemoveNode(t.Context(), p, record, store, p.nodeRemoved)
 			left := testproc.Try(store.Load(root)).Or(t)
 			if c.want == nil {
 				check(t, err)
@@ -208,8 +208,8 @@ func TestRemoveNodeStopsAtAConflict(t *testing.T) {
 	p.meanwhile = func() { check(t, p.tree.SetGeneration(gpu, 4)) }
 	store := ownership.Open(t.TempDir())
 	check(t, store.Save(record))
-	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrConflict) ||
-		len(p.deleted) > 0 {
+	_, err := ownership.RemoveNode(t.Context(), p, record, store, p.nodeRemoved)
+	if !errors.Is(err, reportclient.ErrConflict) || len(p.deleted) > 0 {
 		t.Errorf("%v, deleted %q", err, p.deleted)
 	}
 }
@@ -222,7 +222,8 @@ func TestRemoveNodeResumesAfterFailure(t *testing.T) {
 	p.broken = root
 	store := ownership.Open(t.TempDir())
 	check(t, store.Save(record))
-	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrUnavailable) {
+	_, err := ownership.RemoveNode(t.Context(), p, record, store, p.nodeRemoved)
+	if !errors.Is(err, reportclient.ErrUnavailable) {
 		t.Fatalf("RemoveNode while Placement is down: got %v, want ErrUnavailable", err)
 	}
 	if left, _ := store.Load(root); left == nil || len(p.removed) > 0 {
@@ -230,7 +231,7 @@ func TestRemoveNodeResumesAfterFailure(t *testing.T) {
 	}
 	p.broken = ""
 	for range 2 { // the second finds nothing
-		testproc.Try(ownership.RemoveNode(t.Context(), p, record, store)).Or(t)
+		testproc.Try(ownership.RemoveNode(t.Context(), p, record, store, p.nodeRemoved)).Or(t)
 	}
 	if left, _ := store.Load(root); left != nil || !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) {
 		t.Errorf("deleted %q, record %+v", p.deleted, left)

@@ -53,7 +53,7 @@ func (r *resolver) add(uuid, name, parent string) {
 
 // resolve leads to a tree. All that waits is gone from places, though not from order.
 func (r *resolver) resolve() {
-	r.drain()
+	r.processQueue()
 	if r.inconsistent() {
 		for _, uuid := range r.order {
 			p := r.places[uuid]
@@ -66,11 +66,11 @@ func (r *resolver) resolve() {
 			}
 		}
 		r.queue = append(r.queue, r.order...)
-		r.drain()
+		r.processQueue()
 	}
 }
 
-func (r *resolver) drain() {
+func (r *resolver) processQueue() {
 	for len(r.queue) > 0 {
 		uuid := r.queue[0]
 		r.queue = r.queue[1:]

@@ -87,9 +87,9 @@ func TestFileFormat(t *testing.T) {
 func TestFileFormatOfWhatIsHeldBack(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := owned(t, tree(t, "cn1 VGPU=2,reserved=2"), "cn1 VGPU:driver")
-	stock := r.Providers[root].Inventories["VGPU"]
-	stock.Held = &providertree.Inventory{Total: 8}
-	r.Providers[root].Inventories["VGPU"] = stock
+	owned := r.Providers[root].Inventories["VGPU"]
+	owned.BeforeDrain = &providertree.Inventory{Total: 8}
+	r.Providers[root].Inventories["VGPU"] = owned
 	content := testproc.Try(encode(r)).Or(t)
 	for _, want := range []string{`"version": 2,`, `
           "total": 2,

@@ -28,13 +28,13 @@ func Strip(known *providertree.Tree, r *Record) *providertree.Tree {
 		if !out.Exists(uuid) {
 			continue
 		}
-		for class, stock := range p.Inventories {
+		for class, owned := range p.Inventories {
 			now, found := out.Inventory(uuid, class)
 			switch {
-			case stock.Owner.layered():
+			case owned.Owner.layered():
 				_, _ = out.RemoveInventory(uuid, class) // fails only for an unknown provider
-			case found && isHeld(stock.Held, now):
-				_, _ = out.SetInventory(uuid, class, *stock.Held) // and Placement had that already
+			case found && isHeld(owned.BeforeDrain, now):
+				_, _ = out.SetInventory(uuid, class, *owned.BeforeDrain) // and Placement had that already
 			}
 		}
 		if traits := layered(p.Traits); len(traits) > 0 {
@@ -64,8 +64,8 @@ func stripFormer(out *providertree.Tree, r *Record) {
 
 // onlyFormer reports whether a provider, and all that is ours of it, is a former driver's.
 func (p Provider) onlyFormer() bool {
-	for _, stock := range p.Inventories {
-		if stock.Owner != Former {
+	for _, owned := range p.Inventories {
+		if owned.Owner != Former {
 			return false
 		}
 	}

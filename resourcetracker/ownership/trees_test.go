@@ -53,12 +53,12 @@ func tree(t testing.TB, lines string) *providertree.Tree {
 		}
 		above = append(above, p.UUID)
 		for _, w := range words[1:] {
-			class, stock, isInventory := strings.Cut(w, "=")
+			class, amount, isInventory := strings.Cut(w, "=")
 			switch {
 			case w == "!":
 				p.Generation = providertree.NoGeneration
 			case isInventory:
-				p.Inventories[class] = stockOf(t, stock)
+				p.Inventories[class] = parseInventory(t, amount)
 			case w[0] == '@':
 				p.Aggregates = append(p.Aggregates, uid(w[1:]))
 			default:
@@ -72,7 +72,7 @@ func tree(t testing.TB, lines string) *providertree.Tree {
 	return out
 }
 
-func stockOf(t testing.TB, s string) providertree.Inventory {
+func parseInventory(t testing.TB, s string) providertree.Inventory {
 	t.Helper()
 	fields := strings.Split(s, ",")
 	i := providertree.Inventory{Total: number(t, fields[0])}

@@ -38,8 +38,8 @@ func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, [
 		return layer, nil
 	}
 	var unmatched []Unmatched
-	meant := make(map[string][]int, len(c.entries)) // entries by the uuid of their provider
-	order := map[string]int{}                       // entries by key
+	byProvider := make(map[string][]int, len(c.entries)) // entries by the uuid of their provider
+	order := map[string]int{}                            // entries by key
 	for i, e := range c.entries {
 		if e.UUID == ComputeNode {
 			continue
@@ -58,9 +58,9 @@ func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, [
 			})
 			continue
 		}
-		meant[p.UUID] = append(meant[p.UUID], i)
+		byProvider[p.UUID] = append(byProvider[p.UUID], i)
 	}
-	for uuid, entries := range meant {
+	for uuid, entries := range byProvider {
 		if len(entries) == 1 {
 			c.entries[entries[0]].addTo(layer, uuid)
 			continue
@@ -70,7 +70,7 @@ func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, [
 		}
 	}
 	slices.SortFunc(unmatched, func(a, b Unmatched) int { return cmp.Compare(order[a.Key], order[b.Key]) })
-	if i, ok := c.byID[identity{uuid: ComputeNode}]; ok && len(meant[root]) == 0 && tree.Exists(root) {
+	if i, ok := c.byID[identity{uuid: ComputeNode}]; ok && len(byProvider[root]) == 0 && tree.Exists(root) {
 		c.entries[i].addTo(layer, root)
 	}
 	return layer, unmatched

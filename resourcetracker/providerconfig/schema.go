@@ -128,8 +128,8 @@ func (p *parser) provider(item *yaml.Node, path string) {
 	} else {
 		p.identification(identification, path+".identification", &e)
 	}
-	stock := p.additional(inventories, path+".inventories")
-	for i, one := range stock {
+	additional := p.additional(inventories, path+".inventories")
+	for i, one := range additional {
 		p.inventories(one, fmt.Sprintf("%s.inventories.additional[%d]", path, i), &e)
 	}
 	named := p.additional(traits, path+".traits")
@@ -139,7 +139,7 @@ func (p *parser) provider(item *yaml.Node, path string) {
 	if len(p.problems) > before || p.stop {
 		return
 	}
-	if len(stock)+len(named) == 0 {
+	if len(additional)+len(named) == 0 {
 		p.warn(identification, path, "add inventories or traits, or remove the entry",
 			fmt.Sprintf("the entry of %s adds nothing and is ignored", clip(e.ID())))
 		return

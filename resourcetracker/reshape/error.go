@@ -32,8 +32,8 @@ type Error struct {
 // Error is all of it in one line: the problem, every violation, the ways out, nothing twice.
 func (e *Error) Error() string {
 	parts := []string{e.Summary()}
-	for _, o := range e.ViolationGroups() {
-		parts = append(parts, o.String())
+	for _, v := range e.ViolationGroups() {
+		parts = append(parts, v.String())
 	}
 	if ways := e.Hints(); ways != "" {
 		parts = append(parts, "what to do: "+ways)
@@ -75,6 +75,7 @@ func CannotMove(
 			"show CONSUMER`); allocations of removed guests can be " +
 			"deleted (`openstack resource provider allocation delete CONSUMER`)"
 	}
-	return &Error{Problem: problem, Violations: failed.Violations, shownCause: err, held: held, trees: trees,
-		Hint: hint + ". Or go back to the driver's former configuration or version"}
+	return &Error{Problem: problem, Violations: failed.Violations, shownCause: err,
+		held: held, trees: trees, Hint: hint +
+			". Or go back to the driver's former configuration or version"}
 }

@@ -57,10 +57,10 @@ func (e *OlderDriverError) Hint() string {
 		"docs/upgrading-drivers.md has more", newer, e.Reshape)
 }
 
-// WayBack returns the ID of the reshape of a node that has to be undone first, so that a driver
-// with a layout version (0: without) can continue: the last one that happened and was not undone.
-// It returns 0 if undoing reshapes does not lead back to that version or a lower one.
-func WayBack(history []journal.Entry, driver int) int64 {
+// ToUndo returns the ID of the reshape of a node that has to be undone first, so that a
+// driver with a layout version (0: without) can continue: the last one that happened and was not
+// undone. It returns 0 if undoing reshapes does not lead back to that version or a lower one.
+func ToUndo(history []journal.Entry, driver int) int64 {
 	undone, last := map[int64]bool{}, int64(0)
 	for _, e := range slices.Backward(history) {
 		switch {

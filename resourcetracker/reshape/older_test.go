@@ -104,8 +104,9 @@ func TestMovedAway(t *testing.T) {
 	}
 }
 
-// TestWayBack: an undo is recommended only if the driver can go on after it, perhaps after others.
-func TestWayBack(t *testing.T) {
+// TestToUndo: an undo is recommended only if the driver can go on after it, perhaps after
+// others.
+func TestToUndo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	made := func(id int64, from, to int) journal.Entry {
 		return journal.Entry{ID: id, FromLayout: from, ToLayout: to, Outcome: reportclient.ReshapeHappened}
@@ -128,7 +129,7 @@ func TestWayBack(t *testing.T) {
 		"the only one undone":                    {[]journal.Entry{made(2, 1, 2), undo}, 0, 0},
 		"one that did not happen":                {[]journal.Entry{lost}, 0, 0},
 	} {
-		testproc.Equal(t, WayBack(c.history, c.driver), c.want, "%s: %d", name)
+		testproc.Equal(t, ToUndo(c.history, c.driver), c.want, "%s: %d", name)
 	}
 }
 

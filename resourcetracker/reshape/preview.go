@@ -54,13 +54,13 @@ type ProviderPreview struct {
 
 // ClassPreview is one inventory of a provider in a reshape. Nil is an inventory that is not there.
 type ClassPreview struct {
-	Class  string      `json:"resource_class"`
-	Before *StockCount `json:"before"`
-	After  *StockCount `json:"after"`
+	Class  string          `json:"resource_class"`
+	Before *InventoryCount `json:"before"`
+	After  *InventoryCount `json:"after"`
 }
 
-// StockCount is how much there is of an inventory, and how much is allocated.
-type StockCount struct {
+// InventoryCount is how much there is of an inventory, and how much is allocated.
+type InventoryCount struct {
 	Total int64 `json:"total"`
 	Used  int64 `json:"used"`
 }
@@ -137,10 +137,10 @@ func (d Draft) previewProvider(uuid string, was, is providertree.Resources) Prov
 	for _, class := range slices.Compact(classes) {
 		c := ClassPreview{Class: class}
 		if inv, found := before.Inventories[class]; found || was[class] != 0 {
-			c.Before = &StockCount{Total: inv.Total, Used: was[class]}
+			c.Before = &InventoryCount{Total: inv.Total, Used: was[class]}
 		}
 		if inv, found := after.Inventories[class]; found || is[class] != 0 {
-			c.After = &StockCount{Total: inv.Total, Used: is[class]}
+			c.After = &InventoryCount{Total: inv.Total, Used: is[class]}
 		}
 		if !before.Inventories[class].Equal(after.Inventories[class]) || was[class] != is[class] {
 			p.Classes = append(p.Classes, c)

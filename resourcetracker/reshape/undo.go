@@ -172,17 +172,17 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 				continue
 			}
 			former := ours.Inventories
-			ours.Inventories = make(map[string]ownership.Stock, len(p.After))
+			ours.Inventories = make(map[string]ownership.OwnedInventory, len(p.After))
 			for class, inventory := range p.After {
-				stock, still := former[class]
+				owned, still := former[class]
 				if _, stayed := p.Before[class]; stayed && !still {
 					continue // it is another client's
 				}
 				if !still {
-					stock.Owner = ownership.Driver
+					owned.Owner = ownership.Driver
 				}
-				stock.Inventory = inventory
-				ours.Inventories[class] = stock
+				owned.Inventory = inventory
+				ours.Inventories[class] = owned
 			}
 			record.Providers[p.UUID] = ours
 		}

@@ -51,18 +51,18 @@ func (e *Error) ViolationGroups() []ViolationGroup {
 		members []plugins.Violation
 	}
 	var groups []group
-	for _, o := range e.Violations {
-		at := slices.IndexFunc(groups, func(g group) bool { return g.Problem == o.Problem && g.Hint == o.Hint })
+	for _, v := range e.Violations {
+		at := slices.IndexFunc(groups, func(g group) bool { return g.Problem == v.Problem && g.Hint == v.Hint })
 		if at < 0 {
 			at = len(groups)
-			if like := slices.IndexFunc(groups, func(g group) bool { return g.Hint == o.Hint }); like >= 0 {
-				for at = like; at < len(groups) && groups[at].Hint == o.Hint; {
+			if like := slices.IndexFunc(groups, func(g group) bool { return g.Hint == v.Hint }); like >= 0 {
+				for at = like; at < len(groups) && groups[at].Hint == v.Hint; {
 					at++
 				}
 			}
-			groups = slices.Insert(groups, at, group{ViolationGroup: ViolationGroup{Problem: o.Problem, Hint: o.Hint}})
+			groups = slices.Insert(groups, at, group{ViolationGroup: ViolationGroup{Problem: v.Problem, Hint: v.Hint}})
 		}
-		groups[at].members = append(groups[at].members, o)
+		groups[at].members = append(groups[at].members, v)
 	}
 	out := make([]ViolationGroup, 0, len(groups))
 	for i, g := range groups {
@@ -79,18 +79,18 @@ func (e *Error) ViolationGroups() []ViolationGroup {
 func (e *Error) concerns(members []plugins.Violation) []string {
 	var order []string
 	of := map[string][]plugins.Violation{}
-	for _, o := range members {
-		if _, before := of[o.Consumer]; !before {
-			order = append(order, o.Consumer)
+	for _, v := range members {
+		if _, before := of[v.Consumer]; !before {
+			order = append(order, v.Consumer)
 		}
-		of[o.Consumer] = append(of[o.Consumer], o)
+		of[v.Consumer] = append(of[v.Consumer], v)
 	}
 	var out []string
 	for _, consumer := range order {
 		if consumer == "" {
-			for _, o := range of[consumer] {
-				if o.Problem = ""; o != (plugins.Violation{Hint: o.Hint}) {
-					out = append(out, o.String())
+			for _, v := range of[consumer] {
+				if v.Problem = ""; v != (plugins.Violation{Hint: v.Hint}) {
+					out = append(out, v.String())
 				}
 			}
 			continue
@@ -104,19 +104,19 @@ func (e *Error) concerns(members []plugins.Violation) []string {
 func (e *Error) concern(consumer string, about []plugins.Violation) string {
 	var providers []string
 	classes := map[string][]string{}
-	for _, o := range about {
-		if _, before := classes[o.Provider]; !before {
-			providers = append(providers, o.Provider)
-			classes[o.Provider] = nil
+	for _, v := range about {
+		if _, before := classes[v.Provider]; !before {
+			providers = append(providers, v.Provider)
+			classes[v.Provider] = nil
 		}
-		if o.Class == "" {
+		if v.Class == "" {
 			continue
 		}
-		what := o.Class
-		if amount := e.held[consumer].Resources[o.Provider][o.Class]; amount > 0 {
-			what = fmt.Sprintf("%d %s", amount, o.Class)
+		what := v.Class
+		if amount := e.held[consumer].Resources[v.Provider][v.Class]; amount > 0 {
+			what = fmt.Sprintf("%d %s", amount, v.Class)
 		}
-		classes[o.Provider] = append(classes[o.Provider], what)
+		classes[v.Provider] = append(classes[v.Provider], what)
 	}
 	parts := []string{"consumer " + consumer}
 	for _, provider := range providers {
@@ -154,12 +154,12 @@ func enumerate(all []string) string {
 // List is every violation in a line of its own, those with the same problem one after the other.
 func (e *Error) List() []string {
 	var out []string
-	for _, o := range e.ViolationGroups() {
-		for _, concern := range o.Concerns {
-			out = append(out, joinColon(concern, o.Problem))
+	for _, v := range e.ViolationGroups() {
+		for _, concern := range v.Concerns {
+			out = append(out, joinColon(concern, v.Problem))
 		}
-		if len(o.Concerns) == 0 {
-			out = append(out, o.Problem)
+		if len(v.Concerns) == 0 {
+			out = append(out, v.Problem)
 		}
 	}
 	return out
@@ -168,9 +168,9 @@ func (e *Error) List() []string {
 // Hints are all that can be done, each once, in one line.
 func (e *Error) Hints() string {
 	var out []string
-	for _, o := range e.Violations {
-		if o.Hint != "" && !slices.Contains(out, o.Hint) {
-			out = append(out, o.Hint)
+	for _, v := range e.Violations {
+		if v.Hint != "" && !slices.Contains(out, v.Hint) {
+			out = append(out, v.Hint)
 		}
 	}
 	if e.Hint != "" {

@@ -31,7 +31,8 @@ func TestBudget(t *testing.T) {
 		t.Run(fmt.Sprintf("%d children, %d consumers", size.children, size.consumers), func(t *testing.T) {
 			state := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
+				service, err := placement.NewDirect(t.Context(),
+					placement.Config{StateDir: state, Logger: zerolog.Nop()})
 				check(t, err)
 				defer func() { check(t, service.Close()) }()
 				b := &budget{t: t, cfg: cfg, hour: &hour{service: service, start: time.Now()},

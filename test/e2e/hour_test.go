@@ -155,7 +155,7 @@ func TestAgentsSpreadTheirRequests(t *testing.T) {
 	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{}})).Or(t)
 	state := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
+		service, err := placement.NewDirect(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
 		check(t, err)
 		defer func() { check(t, service.Close()) }()
 		runHour(t, cfg, &hour{service: service, start: time.Now()}, n, 0) // the trees

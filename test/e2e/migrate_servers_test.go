@@ -79,7 +79,7 @@ func (h *offlineHost) migrates(database string, code int, words ...string) {
 // direct makes requests to Placement in this process, on a database that no service uses.
 func direct(t *testing.T, database string, use func(ask func(method, path string, body, into any))) {
 	t.Helper()
-	opened, err := placement.Direct(t.Context(), placement.Config{Database: database, Logger: zerolog.Nop()})
+	opened, err := placement.NewDirect(t.Context(), placement.Config{Database: database, Logger: zerolog.Nop()})
 	check(t, err)
 	use(func(method, path string, body, into any) {
 		t.Helper()
@@ -181,8 +181,8 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 			serving.Stop(t)
 
 			// While another hypervisor has the database, one and servers are refused.
-			other, err := placement.Direct(t.Context(),
-				placement.Config{Database: database, Alone: true, Logger: zerolog.Nop()})
+			other, err := placement.NewDirect(t.Context(),
+				placement.Config{Database: database, Exclusive: true, Logger: zerolog.Nop()})
 			check(t, err)
 			holder := fmt.Sprintf("process %d has it open", os.Getpid())
 			second.migrates(database, 3, holder)

@@ -41,7 +41,7 @@ const nodeUUID = "11111111-0000-0000-0000-000000000000"
 // received: nothing was lost, nothing doubled.
 func TestReshapeAgainstScheduler(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
-	service, err := placement.Direct(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
+	service, err := placement.NewDirect(t.Context(), placement.Config{StateDir: t.TempDir(), Logger: zerolog.Nop()})
 	check(t, err)
 	defer func() { check(t, service.Close()) }()
 	state := t.TempDir()

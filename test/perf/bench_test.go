@@ -18,7 +18,7 @@ import (
 // inProcess is our service on an SQLite file, without a socket, with the nested data set.
 func inProcess(tb testing.TB, trees int) (*Client, *nestedData) {
 	tb.Helper()
-	service, err := placement.Direct(tb.Context(), placement.Config{StateDir: tb.TempDir(), Logger: zerolog.Nop()})
+	service, err := placement.NewDirect(tb.Context(), placement.Config{StateDir: tb.TempDir(), Logger: zerolog.Nop()})
 	testproc.Check(tb, err)
 	tb.Cleanup(func() { testproc.NoError(tb, service.Close()) })
 	c := NewClientOver(service, "http://placement")

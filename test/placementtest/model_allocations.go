@@ -88,8 +88,8 @@ func (m *Model) allocate(list []ledger.ConsumerAllocations) ledger.Kind {
 // SameRefusal says whether two kinds of refusal are the same up to the order
 // in which several offences of one request are found.
 func SameRefusal(a, b ledger.Kind) bool {
-	unfit := []ledger.Kind{ledger.InventoryNotFound, ledger.AllocationConstraint, ledger.CapacityExceeded}
-	return a == b || slices.Contains(unfit, a) && slices.Contains(unfit, b)
+	capacityKinds := []ledger.Kind{ledger.InventoryNotFound, ledger.AllocationConstraint, ledger.CapacityExceeded}
+	return a == b || slices.Contains(capacityKinds, a) && slices.Contains(capacityKinds, b)
 }
 
 // reshape is POST /reshaper, in three steps as there.

@@ -52,6 +52,8 @@ var words = map[string]string{
 	"old shape":       "old layout",
 	"new shape":       "new layout",
 	"present shape":   "present layout",
+	"stock":           "inventory",
+	"stocks":          "inventories",
 
 	// State and concurrency.
 	"what is to be": "desired state",
@@ -182,6 +184,7 @@ var frozen = []string{
 	"field `remedy`", `inventory-retiring`,
 	`driverv1.Offender`, `GetOffenders`, `GetRemedy`, `GetShapeVersion`, `SilenceUsage`, `SilenceErrors`,
 	`here is none`, `here was none`, `is None`, `assertIsNone`, "Placement was told", "Doubt about the host",
+	"stock go-plugin",
 	`.Offenders`, `Offenders:`, `.offenders`, `.Offender(`, `Remedy:`, `.Remedy`, `.ShapeVersion`, `ShapeVersion:`,
 }
 

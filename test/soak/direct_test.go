@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func direct(dir string) (*placement.InProcess, error) {
-	return placement.Direct(context.Background(),
+func direct(dir string) (*placement.Direct, error) {
+	return placement.NewDirect(context.Background(),
 		placement.Config{StateDir: dir, Policy: api.Legacy, Logger: zerolog.Nop()})
 }
 

@@ -77,7 +77,7 @@ func jsonText(text string) string {
 
 // Residual is what of a query is not in its [Engine.Statement], and is looked at row by row.
 type Residual struct {
-	// Columns are those that Holds takes the values of.
+	// Columns are the columns whose values Holds takes.
 	Columns []string
 	// Holds reports whether a row has what is asked for, and returns an error if a value cannot be
 	// read.

@@ -114,8 +114,8 @@ type ConfigCheck struct {
 	Settings  []config.Entry `json:"settings"`
 	// Default is the file that would be read if it existed.
 	Default string `json:"-"`
-	// Judged describes the agent whose configuration it is, "" for none.
-	Judged string `json:"-"`
+	// AgentDescription describes the agent whose configuration it is, "" for none.
+	AgentDescription string `json:"-"`
 	// Unchecked are keys that name credentials, which systemd passes only to the unit.
 	Unchecked []string `json:"-"`
 }

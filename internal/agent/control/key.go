@@ -34,7 +34,7 @@ func Open(ctx context.Context, path string) (*Socket, error) {
 
 // Serve serves requests until ctx ends, and then closes the socket.
 func (s *Socket) Serve(ctx context.Context, agent Agent, log zerolog.Logger) error {
-	g := &guard{socket: s, next: handler(agent), log: log, often: osapi.NewLogLimiter(time.Minute, time.Now)}
+	g := &guard{socket: s, next: handler(agent), log: log, logLimit: osapi.NewLogLimiter(time.Minute, time.Now)}
 	g.drivers, _ = agent.(DriverSource)
 	mux := http.NewServeMux()
 	mux.Handle("/", g)
@@ -55,11 +55,11 @@ func (s *Socket) Serve(ctx context.Context, agent Agent, log zerolog.Logger) err
 // guard refuses requests of drivers: those that a driver's process or a descendant of it sends, and
 // those without the key, as a process of a driver that was orphaned sends them.
 type guard struct {
-	socket  *Socket
-	drivers DriverSource // nil for none
-	next    http.Handler
-	log     zerolog.Logger
-	often   *osapi.LogLimiter
+	socket   *Socket
+	drivers  DriverSource // nil for none
+	next     http.Handler
+	log      zerolog.Logger
+	logLimit *osapi.LogLimiter
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,7 +68,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	if g.often.Allow(driver) {
+	if g.logLimit.Allow(driver) {
 		g.log.Warn().Str("driver", driver).Int("pid", pid).Str("method", r.Method).Str("path", r.URL.Path).Err(err).
 			Msg("Refused a request on the control socket. If it is a driver's, find out why: drivers have no reason " +
 				"to send any. Logged at most once a minute for each driver.")

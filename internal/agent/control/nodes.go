@@ -92,8 +92,8 @@ type Assignment struct {
 	To   string `json:"to"`
 	// Violations are why it was not done.
 	ViolationGroups []string `json:"objections,omitempty"`
-	// Given means done, not only checked.
-	Given bool `json:"given"`
+	// Done means done, not only checked.
+	Done bool `json:"given"`
 	// Offline: no agent runs, so it takes effect at its next start.
 	Offline bool `json:"offline,omitempty"`
 }

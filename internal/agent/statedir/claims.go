@@ -200,8 +200,8 @@ func (c *Claims) Names(driver, uuid, name string) (node plugins.Node, found, kno
 	return node, found, known
 }
 
-// Elsewhere reports whether another driver has a node.
-func (c *Claims) Elsewhere(root, driver string) bool {
+// HasOtherDriver reports whether another driver has a node.
+func (c *Claims) HasOtherDriver(root, driver string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	owner := c.owner(driver, plugins.Node{UUID: root})

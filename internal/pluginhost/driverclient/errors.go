@@ -113,7 +113,7 @@ func (c *Client) refusedBySandbox(err error) error {
 
 // callError converts a gRPC error to a [*CallError].
 func (c *Client) callError(ctx context.Context, call string, limit time.Duration, err error) error {
-	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) {
+	if tooLarge := (*oversizedRequest)(nil); errors.As(err, &tooLarge) {
 		return c.failed(call, tooLarge)
 	}
 	f := sanitizeFailure(protocol.FailureOf(err))
@@ -151,8 +151,8 @@ func driverError(f protocol.Failure) error {
 		err = &plugins.ReshapeNeeded{Reason: f.Words}
 	case protocol.KindReshapeFailed:
 		failed := &plugins.ReshapeFailed{Reason: f.Words, Hint: f.Hint}
-		for _, o := range f.Violations {
-			failed.Violations = append(failed.Violations, plugins.Violation(o))
+		for _, v := range f.Violations {
+			failed.Violations = append(failed.Violations, plugins.Violation(v))
 		}
 		err = failed
 	case protocol.KindNotReady:
@@ -204,13 +204,13 @@ func sanitizeFailure(f protocol.Failure) protocol.Failure {
 	}
 	rest := len(f.Violations) - violations
 	f.Violations = slices.Clone(f.Violations[:min(len(f.Violations), violations)])
-	for i, o := range f.Violations {
+	for i, v := range f.Violations {
 		f.Violations[i] = protocol.Violation{
-			Consumer: printable(o.Consumer, short),
-			Provider: printable(o.Provider, short),
-			Class:    printable(o.Class, short),
-			Problem:  printable(o.Problem, short),
-			Hint:     printable(o.Hint, short),
+			Consumer: printable(v.Consumer, short),
+			Provider: printable(v.Provider, short),
+			Class:    printable(v.Class, short),
+			Problem:  printable(v.Problem, short),
+			Hint:     printable(v.Hint, short),
 		}
 	}
 	if rest > 0 {

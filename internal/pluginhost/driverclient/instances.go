@@ -154,7 +154,7 @@ func manage[Q, R any](ctx context.Context, c *Client, call, uuid string,
 	if err == nil {
 		return reply, nil
 	}
-	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) { // by our own side: it was not sent
+	if tooLarge := (*oversizedRequest)(nil); errors.As(err, &tooLarge) { // by our own side: it was not sent
 		return reply, c.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, tooLarge))
 	}
 	return reply, aboutInstance(uuid, err)

@@ -69,16 +69,16 @@ func observing(plugin string, observe Observer) grpc.UnaryClientInterceptor {
 	}
 }
 
-// oversized is a request that is too large for a message. It was not sent.
-type oversized struct{ size int }
+// oversizedRequest is a request that is too large for a message. It was not sent.
+type oversizedRequest struct{ size int }
 
-func (o *oversized) Error() string {
+func (o *oversizedRequest) Error() string {
 	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its "+
 		"allocations are too large for a plugin", o.size, protocol.MaxMessage, protocol.MaxMessage>>20)
 }
 
 // GRPCStatus returns gRPC's own code for it.
-func (o *oversized) GRPCStatus() *status.Status {
+func (o *oversizedRequest) GRPCStatus() *status.Status {
 	return status.New(codes.ResourceExhausted, o.Error())
 }
 
@@ -91,7 +91,7 @@ func explainOversized(
 	err := invoke(ctx, method, request, reply, conn, opts...)
 	if m, ok := request.(proto.Message); ok && status.Code(err) == codes.ResourceExhausted {
 		if n := proto.Size(m); n > protocol.MaxMessage {
-			return &oversized{n}
+			return &oversizedRequest{n}
 		}
 	}
 	return err

@@ -86,8 +86,8 @@ func (c *Client) ReshapeStep(
 	return Answer{Tree: after, Allocations: moved, Renames: reply.GetClassRenames()}, nil
 }
 
-// edited is a response with an edited tree: of UpdateProviderTree or ReshapeStep.
-type edited interface {
+// editedTree is a response with an edited tree: of UpdateProviderTree or ReshapeStep.
+type editedTree interface {
 	GetTree() *driverv1.ProviderTree
 	GetAllocations() *driverv1.Allocations
 	GetClassRenames() map[string]string
@@ -107,7 +107,7 @@ type edited interface {
 //
 // Cost: O(size of the reply).
 func checkReply(
-	before *providertree.Tree, node string, given providertree.Allocations, reply edited,
+	before *providertree.Tree, node string, given providertree.Allocations, reply editedTree,
 ) (*providertree.Tree, providertree.Allocations, error) {
 	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {

@@ -88,8 +88,8 @@ type table struct {
 }
 
 type column struct {
-	name, kind string // kind as SQLite declares it
-	self       bool   // it refers to another row of the same table
+	name, kind    string // kind as SQLite declares it
+	selfReference bool   // it refers to another row of the same table
 }
 
 // tables returns the tables of a schema, each after the tables that its rows refer to. It leaves
@@ -115,7 +115,10 @@ func tables(ctx context.Context, s *sqldb.Schema) (out []table, err error) {
 		}
 		t := table{name: name}
 		t.columns, err = sqldb.All(ctx, db,
-			func(row sqldb.Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
+			func(row sqldb.Row) (c column, err error) {
+				err = row.Scan(&c.name, &c.kind, &c.selfReference)
+				return c, err
+			},
 			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = `+
 				`c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`, name)
 		if err != nil {
@@ -283,7 +286,7 @@ func (c *copier) copy(ctx context.Context, from *sql.Tx, d *engine.Dialect) (err
 		}
 		c.digest.add(values)
 		c.copied()
-		return c.put(ctx, values)
+		return c.insertRow(ctx, values)
 	})
 	if err != nil {
 		return err
@@ -305,15 +308,16 @@ func (c *copier) statement(rows int) string {
 		") VALUES " + strings.TrimSuffix(strings.Repeat(group+", ", rows), ", ")
 }
 
-// put inserts a row, with others. References to rows of the same table follow when all are there.
-func (c *copier) put(ctx context.Context, values []any) error {
+// insertRow inserts a row, with others. References to rows of the same table follow when all are
+// there.
+func (c *copier) insertRow(ctx context.Context, values []any) error {
 	var refers []any
 	for i, column := range c.columns {
 		v := values[i]
 		if t, ok := v.(time.Time); ok {
 			v = c.to.TimeArg(t)
 		}
-		if column.self && v != nil {
+		if column.selfReference && v != nil {
 			refers, v = append(refers, i, v), nil
 		}
 		c.batch = append(c.batch, v)

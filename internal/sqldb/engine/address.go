@@ -266,8 +266,8 @@ func (d *dsn) option(name string) string {
 	return value
 }
 
-// leftOver is the error about options that nothing took.
-func (d *dsn) leftOver() error {
+// unusedOptionsError is the error about options that nothing took.
+func (d *dsn) unusedOptionsError() error {
 	if len(d.options) == 0 {
 		return nil
 	}

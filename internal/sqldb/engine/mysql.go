@@ -80,10 +80,10 @@ func mysqlClass(err error) (c Class) {
 	return c
 }
 
-func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
+func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, steps int) (beat int64, found bool, err error) {
 	result, err := tx.ExecContext(ctx, fmt.Sprintf(
 		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0 "+
-			"AND needs <= ?", table, TokenSize*KeptTokens), token, knows)
+			"AND needs <= ?", table, TokenSize*KeptTokens), token, steps)
 	if err != nil {
 		return 0, false, err
 	}
@@ -233,7 +233,7 @@ func mysqlAddress(d *dsn) (Address, error) {
 			return Address{}, err
 		}
 	}
-	if err := d.leftOver(); err != nil {
+	if err := d.unusedOptionsError(); err != nil {
 		return Address{}, err
 	}
 	places := []string{socket}

@@ -73,7 +73,7 @@ func postgresClass(err error) Class {
 	if !known {
 		c = postgresClasses[state[:min(len(state), 2)]]
 	}
-	if madeAtOnce(err) {
+	if isConcurrentCreate(err) {
 		c |= Exists
 	}
 	if strings.HasPrefix(state, "57P") || lostPostgres(err) || contextEnded(err) {
@@ -82,19 +82,19 @@ func postgresClass(err error) Class {
 	return c
 }
 
-func postgresBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
+func postgresBump(ctx context.Context, tx *sql.Tx, table, token string, steps int) (beat int64, found bool, err error) {
 	err = tx.QueryRowContext(ctx, fmt.Sprintf(
 		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 AND needs <= "+
-			"? RETURNING beat", table, TokenSize*KeptTokens), token, knows).Scan(&beat)
+			"? RETURNING beat", table, TokenSize*KeptTokens), token, steps).Scan(&beat)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
 	return beat, err == nil, err
 }
 
-// madeAtOnce says that two sessions made a table of the same name at the same moment: the second
-// one finds it in the catalog only.
-func madeAtOnce(err error) bool {
+// isConcurrentCreate reports whether two sessions made a table of the same name at the same moment:
+// the second one finds it in the catalog only.
+func isConcurrentCreate(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.Code == "23505" && strings.HasPrefix(e.ConstraintName, "pg_")
 }
@@ -178,11 +178,11 @@ func postgresAddress(d *dsn) (Address, error) {
 				"used; leave it out", d, wanted)
 	}
 	d.dropHarmless()
-	silence := answerTimeout
-	if err := d.seconds("read_timeout", &silence); err != nil {
+	timeout := answerTimeout
+	if err := d.seconds("read_timeout", &timeout); err != nil {
 		return Address{}, err
 	}
-	if err := d.leftOver(); err != nil {
+	if err := d.unusedOptionsError(); err != nil {
 		return Address{}, err
 	}
 	if query.Get("application_name") == "" {
@@ -223,7 +223,7 @@ func postgresAddress(d *dsn) (Address, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &boundedConn{Conn: made, most: max(silence, patience)}, nil
+			return &boundedConn{Conn: made, most: max(timeout, patience)}, nil
 		}
 		return &postgresConnector{*config, d, patience}, nil
 	}}, nil

@@ -32,8 +32,8 @@ const (
 type tlsOptions struct {
 	d             *dsn
 	ca, cert, key string
-	given         []string // the options that ask for TLS
-	off           string   // the option that turns it off
+	enabledBy     []string // the options that ask for TLS
+	disabledBy    string   // the option that turns it off
 	verify        verification
 }
 
@@ -45,7 +45,7 @@ func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
 		key: d.option("ssl_key")}
 	for name, value := range map[string]string{"ssl_ca": o.ca, "ssl_cert": o.cert, "ssl_key": o.key} {
 		if value != "" {
-			o.given = append(o.given, name)
+			o.enabledBy = append(o.enabledBy, name)
 		}
 	}
 	for name, instead := range map[string]string{"ssl_capath": "name a file with ssl_ca", "ssl_cipher": "leave it out",
@@ -57,18 +57,18 @@ func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
 	if err := errors.Join(o.mode(), o.switches()); err != nil {
 		return err
 	}
-	slices.Sort(o.given)
+	slices.Sort(o.enabledBy)
 	switch {
-	case o.off != "" && len(o.given) > 0:
+	case o.disabledBy != "" && len(o.enabledBy) > 0:
 		return fmt.Errorf("the database address %s has %s, and %s; leave one out",
-			d, o.off, strings.Join(o.given, ", "))
+			d, o.disabledBy, strings.Join(o.enabledBy, ", "))
 	case o.ca != "" && o.verify == verifyNothing:
 		return fmt.Errorf(
 			"the database address %s has an ssl_ca, and says that the server's certificate is not verified; "+
 				"leave one out", d)
 	case (o.cert == "") != (o.key == ""):
 		return fmt.Errorf("the database address %s has one of ssl_cert and ssl_key; it takes both", d)
-	case len(o.given) == 0:
+	case len(o.enabledBy) == 0:
 		return nil
 	}
 	config, err := o.config()
@@ -81,11 +81,11 @@ func (o *tlsOptions) mode() error {
 	switch value := o.d.option("tls"); value {
 	case "":
 	case "true":
-		o.given = append(o.given, "tls")
+		o.enabledBy = append(o.enabledBy, "tls")
 	case "skip-verify":
-		o.given, o.verify = append(o.given, "tls"), verifyNothing
+		o.enabledBy, o.verify = append(o.enabledBy, "tls"), verifyNothing
 	case "false":
-		o.off = "tls=false"
+		o.disabledBy = "tls=false"
 	default:
 		return fmt.Errorf("the database address %s has tls=%s; it has to be true, false or skip-verify", o.d, value)
 	}
@@ -94,7 +94,7 @@ func (o *tlsOptions) mode() error {
 	case "":
 		return nil
 	case "DISABLED":
-		o.off = "ssl_mode=" + value
+		o.disabledBy = "ssl_mode=" + value
 		return nil
 	case "REQUIRED":
 		if o.verify = min(o.verify, verifyChain); o.ca == "" {
@@ -108,7 +108,7 @@ func (o *tlsOptions) mode() error {
 			"the database address %s has ssl_mode=%s; it has to be DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
 			o.d, value)
 	}
-	o.given = append(o.given, "ssl_mode")
+	o.enabledBy = append(o.enabledBy, "ssl_mode")
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (o *tlsOptions) mode() error {
 func (o *tlsOptions) switches() error {
 	off, _, err := o.d.boolean("ssl_disabled")
 	if off {
-		o.off = "ssl_disabled"
+		o.disabledBy = "ssl_disabled"
 	}
 	for _, option := range []struct {
 		name  string
@@ -124,7 +124,7 @@ func (o *tlsOptions) switches() error {
 	}{{"ssl_verify_cert", verifyNothing}, {"ssl_verify_identity", verifyChain}, {"ssl_check_hostname", verifyChain}} {
 		on, given, bad := o.d.boolean(option.name)
 		if err = errors.Join(err, bad); given {
-			o.given = append(o.given, option.name)
+			o.enabledBy = append(o.enabledBy, option.name)
 		}
 		if given && !on {
 			o.verify = min(o.verify, option.least)

@@ -114,7 +114,7 @@ func (f Failure) configError(words string) *driverv1.ConfigError {
 
 func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 	out := &driverv1.ReshapeFailed{Reason: words, Remedy: cut(f.Hint, maxHint)}
-	for i, o := range f.Violations {
+	for i, v := range f.Violations {
 		if i == maxViolations {
 			out.Offenders = append(out.Offenders,
 				&driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Violations)-i)})
@@ -122,8 +122,8 @@ func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 		}
 		const most = 512
 		out.Offenders = append(out.Offenders, &driverv1.Offender{
-			ConsumerUuid: cut(o.Consumer, most), ProviderUuid: cut(o.Provider, most),
-			ResourceClass: cut(o.Class, most), Problem: cut(o.Problem, most), Remedy: cut(o.Hint, most),
+			ConsumerUuid: cut(v.Consumer, most), ProviderUuid: cut(v.Provider, most),
+			ResourceClass: cut(v.Class, most), Problem: cut(v.Problem, most), Remedy: cut(v.Hint, most),
 		})
 	}
 	return out
@@ -144,10 +144,10 @@ func FailureOf(err error) Failure {
 		case *driverv1.ReshapeFailed:
 			f.Kind, f.Words = KindReshapeFailed, d.GetReason()
 			f.Violations, f.Hint = nil, d.GetRemedy()
-			for _, o := range d.GetOffenders() {
+			for _, v := range d.GetOffenders() {
 				f.Violations = append(f.Violations, Violation{
-					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(),
-					Problem: o.GetProblem(), Hint: o.GetRemedy(),
+					Consumer: v.GetConsumerUuid(), Provider: v.GetProviderUuid(), Class: v.GetResourceClass(),
+					Problem: v.GetProblem(), Hint: v.GetRemedy(),
 				})
 			}
 		case *driverv1.NotReady:

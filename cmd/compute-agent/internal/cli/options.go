@@ -116,10 +116,10 @@ func (o *Options) loadFrom(from config.Options) (*config.Config, error) {
 	return cfg, err
 }
 
-// LoadJudged reads the configuration for a command that checks it: the running agent's, from the
+// LoadForCheck reads the configuration for a command that checks it: the running agent's, from the
 // files as they are now, unless --config names another file. If no agent runs, it is that of
 // --config or the default file, and running is nil.
-func (o *Options) LoadJudged(ctx context.Context) (cfg *config.Config, running *control.Configuration, err error) {
+func (o *Options) LoadForCheck(ctx context.Context) (cfg *config.Config, running *control.Configuration, err error) {
 	cfg, err = o.Load()
 	if cfg == nil || cfg.Agent.RuntimeDir == "" {
 		return cfg, nil, err
@@ -130,8 +130,8 @@ func (o *Options) LoadJudged(ctx context.Context) (cfg *config.Config, running *
 	return cfg, nil, err
 }
 
-// JudgedBy describes the agent whose configuration a command checks, "" for none.
-func JudgedBy(agent *control.Configuration) string {
+// DescribeAgent describes the agent whose configuration a command checks, "" for none.
+func DescribeAgent(agent *control.Configuration) string {
 	if agent == nil {
 		return ""
 	}

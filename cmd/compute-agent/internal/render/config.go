@@ -19,8 +19,8 @@ func ConfigCheck(w io.Writer, c commands.ConfigCheck) error {
 	if len(c.Files) > 0 {
 		read = strings.Join(c.Files, ", ")
 	}
-	if c.Judged != "" {
-		read += "; this is " + c.Judged
+	if c.AgentDescription != "" {
+		read += "; this is " + c.AgentDescription
 	}
 	fmt.Fprintf(&b, "The configuration is valid. Read: %s.\n", read)
 	for _, e := range c.Settings {

@@ -98,9 +98,9 @@ func Assignment(w io.Writer, a control.Assignment) error {
 			p.line("  - %s", o)
 		}
 		return p.err
-	case a.Given && a.Offline:
+	case a.Done && a.Offline:
 		p.line("%s belongs to driver %s from the next start of the agent; it belonged to %s.", node, a.To, from)
-	case a.Given:
+	case a.Done:
 		p.line("%s now belongs to driver %s; it belonged to %s.", node, a.To, from)
 	default:
 		p.line("%s belongs to %s and can be assigned to driver %s.", node, from, a.To)

@@ -89,7 +89,7 @@ func (p *printer) preview(r *reshape.Preview, refused bool) {
 	}
 }
 
-func totalAndUsed(s *reshape.StockCount) []string {
+func totalAndUsed(s *reshape.InventoryCount) []string {
 	if s == nil {
 		return []string{nothing, nothing}
 	}

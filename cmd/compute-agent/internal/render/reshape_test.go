@@ -32,8 +32,8 @@ func print(t *testing.T, name string, f func(io.Writer) error) {
 }
 
 func preview() *reshape.Preview {
-	stock := func(total, used int64) *reshape.StockCount {
-		return &reshape.StockCount{Total: total, Used: used}
+	count := func(total, used int64) *reshape.InventoryCount {
+		return &reshape.InventoryCount{Total: total, Used: used}
 	}
 	return &reshape.Preview{
 		OverCommitted: []string{"VCPU on cn1: 70 allocated, capacity 64"},
@@ -41,13 +41,13 @@ func preview() *reshape.Preview {
 		Payload: &reshape.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
 		Providers: []reshape.ProviderPreview{
 			{UUID: uuid(1), Name: "cn1", Before: 42,
-				After: 40, Classes: []reshape.ClassPreview{{Class: "CUSTOM_GOLD", Before: stock(16, 6)}}},
+				After: 40, Classes: []reshape.ClassPreview{{Class: "CUSTOM_GOLD", Before: count(16, 6)}}},
 			{UUID: uuid(2), Name: "cn1_pci_0000_84_00_0",
-				New: true, After: 2, Classes: []reshape.ClassPreview{{Class: "VGPU", After: stock(8, 4)}}},
+				New: true, After: 2, Classes: []reshape.ClassPreview{{Class: "VGPU", After: count(8, 4)}}},
 			{UUID: uuid(3), Name: "cn1_old", Removed: true,
-				Before: 1, Classes: []reshape.ClassPreview{{Class: "VGPU", Before: stock(1, 1)}}},
+				Before: 1, Classes: []reshape.ClassPreview{{Class: "VGPU", Before: count(1, 1)}}},
 			{UUID: uuid(4), Name: "cn1_more", After: 1,
-				Classes: []reshape.ClassPreview{{Class: "VGPU", Before: stock(8, 0), After: stock(9, 3)}}},
+				Classes: []reshape.ClassPreview{{Class: "VGPU", Before: count(8, 0), After: count(9, 3)}}},
 		},
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
 
-// used are devices that cannot be given.
-type used struct {
+// unavailable are devices that cannot be given.
+type unavailable struct {
 	mdevs map[string]bool
 	pci   map[machine.Address]bool
 }
 
 // usedDevices returns the devices that other domains have.
-func (c *chooser) usedDevices() used {
-	u := used{mdevs: map[string]bool{}, pci: map[machine.Address]bool{}}
+func (c *chooser) usedDevices() unavailable {
+	u := unavailable{mdevs: map[string]bool{}, pci: map[machine.Address]bool{}}
 	for _, d := range c.others() {
 		for _, id := range d.Mdevs {
 			u.mdevs[id] = true
@@ -40,7 +40,7 @@ func (c *chooser) others() []domain.Domain {
 
 // mdevs chooses mediated devices: the instance's own of an earlier attempt, those that are free,
 // new ones.
-func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class string, amount int64) error {
+func (c *chooser) mdevs(d *domain.Decision, u unavailable, provider Provider, class string, amount int64) error {
 	at := slices.IndexFunc(c.Machine.Parents, func(p machine.MdevParent) bool { return p.Name == provider.Parent })
 	if at < 0 {
 		return c.fault("it was granted %s, but the host no longer has that device", class)
@@ -70,7 +70,7 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 		own, isOwn[id] = append(own, id), true
 	}
 	slices.SortStableFunc(free, func(a, b machine.Mdev) int { return rank(isOwn[a.UUID]) - rank(isOwn[b.UUID]) })
-	give := func(id string, made bool) {
+	assign := func(id string, made bool) {
 		u.mdevs[id] = true
 		d.Mdevs = append(d.Mdevs,
 			domain.Mdev{UUID: id, Parent: parent.Name, Type: provider.Type, API: parent.Types[kind].API, Made: made})
@@ -78,7 +78,7 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 	}
 	for _, m := range free {
 		if amount > 0 {
-			give(m.UUID, isOwn[m.UUID])
+			assign(m.UUID, isOwn[m.UUID])
 		}
 	}
 	if amount > int64(parent.Types[kind].Available) {
@@ -87,7 +87,7 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 	}
 	for _, id := range own {
 		if amount > 0 && !u.mdevs[id] && !there[id] {
-			give(id, true)
+			assign(id, true)
 		}
 	}
 	if amount > 0 {
@@ -108,7 +108,7 @@ func rank(first bool) int {
 }
 
 // pci chooses PCI devices, the lowest addresses first.
-func (c *chooser) pci(d *domain.Decision, u used, provider Provider, class string, amount int64) error {
+func (c *chooser) pci(d *domain.Decision, u unavailable, provider Provider, class string, amount int64) error {
 	for _, address := range slices.SortedFunc(slices.Values(provider.Devices), machine.Address.Compare) {
 		if amount == 0 {
 			break
@@ -138,7 +138,7 @@ func (c *chooser) encryption(d *domain.Decision, provider Provider, class string
 }
 
 // free reports whether a device, its physical function and its virtual functions are unused.
-func (u used) free(dev machine.Device) bool {
+func (u unavailable) free(dev machine.Device) bool {
 	return !u.pci[dev.Address] && (dev.Physical == nil || !u.pci[*dev.Physical]) &&
 		!slices.ContainsFunc(dev.Virtual, func(a machine.Address) bool { return u.pci[a] })
 }

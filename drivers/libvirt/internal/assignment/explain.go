@@ -44,12 +44,12 @@ func (r *relocation) unknown(consumer string, places []plugins.Place, cells int)
 // explain says of each violation what can be done.
 func (r *relocation) explain(plan Plan) []plugins.Violation {
 	out := make([]plugins.Violation, 0, len(plan.Violations))
-	for _, o := range plan.Violations {
-		if before, guessed := r.loose[bond{o.Consumer, !r.computing(o.Class)}]; guessed && before != o.Problem {
-			o.Problem = before + "; and it fits nowhere else: " + o.Problem
+	for _, v := range plan.Violations {
+		if before, guessed := r.loose[binding{v.Consumer, !r.computing(v.Class)}]; guessed && before != v.Problem {
+			v.Problem = before + "; and it fits nowhere else: " + v.Problem
 		}
-		o.Hint = r.hint(o.Consumer, r.conflicting(plan, o))
-		out = append(out, o)
+		v.Hint = r.hint(v.Consumer, r.conflicting(plan, v))
+		out = append(out, v)
 	}
 	return out
 }
@@ -90,8 +90,8 @@ func (r *relocation) generalHint() string {
 // reason counts the consumers.
 func reason(violations []plugins.Violation) string {
 	consumers := map[string]bool{}
-	for _, o := range violations {
-		consumers[o.Consumer] = true
+	for _, v := range violations {
+		consumers[v.Consumer] = true
 	}
 	if len(consumers) == 1 {
 		return "the allocations of 1 consumer cannot move with the inventory"
@@ -177,7 +177,7 @@ func (r *relocation) notesOf(moves plugins.Moves, after providertree.Allocations
 	chosen := map[string][]string{} // by the reason
 	mdevs := false
 	for _, m := range moves {
-		why, guessed := r.loose[bond{consumer, !r.computing(m.From.Class)}]
+		why, guessed := r.loose[binding{consumer, !r.computing(m.From.Class)}]
 		if !guessed && r.domains[consumer] == nil && r.computing(m.From.Class) {
 			why, guessed = r.problemOf(consumer, "the host has no domain for it"), true
 		}

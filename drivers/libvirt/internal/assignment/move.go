@@ -82,7 +82,7 @@ func Move(r MoveRequest) (MoveResult, error) {
 		return MoveResult{}, fmt.Errorf("the root %s is not in the tree", r.Root)
 	}
 	s := newRelocation(r)
-	s.lookAside()
+	s.hideDrained()
 	s.refuseUnread()
 	s.refuseUnknown()
 	plan := s.plan()
@@ -123,8 +123,8 @@ func (r *relocation) plan() Plan {
 	return plan
 }
 
-// bond is what binds a consumer: its devices, or else its processors and memory.
-type bond struct {
+// binding is what binds a consumer: its devices, or else its processors and memory.
+type binding struct {
 	consumer string
 	devices  bool
 }
@@ -134,16 +134,16 @@ type bond struct {
 // rename stays bound, because its place is known.
 func (r *relocation) loosen(plan Plan) bool {
 	more := false
-	now := map[bond]bool{} // one consumer may have several violations
-	for _, o := range plan.Violations {
-		b := bond{o.Consumer, !r.computing(o.Class)}
+	now := map[binding]bool{} // one consumer may have several violations
+	for _, v := range plan.Violations {
+		b := binding{v.Consumer, !r.computing(v.Class)}
 		_, before := r.loose[b]
 		switch {
-		case now[b] || r.conflicting(plan, o):
+		case now[b] || r.conflicting(plan, v):
 		case !before:
-			r.loose[b], now[b], more = r.problemOf(o.Consumer, o.Problem), true, true
-		case !b.devices && !r.unpinned[o.Consumer]:
-			r.unpinned[o.Consumer], more = true, true
+			r.loose[b], now[b], more = r.problemOf(v.Consumer, v.Problem), true, true
+		case !b.devices && !r.unpinned[v.Consumer]:
+			r.unpinned[v.Consumer], more = true, true
 		}
 	}
 	return more
@@ -153,10 +153,10 @@ func (r *relocation) loosen(plan Plan) bool {
 func (r *relocation) loosened() []domain.Domain {
 	out := slices.Clone(r.Domains)
 	for i := range out {
-		if _, is := r.loose[bond{out[i].UUID, true}]; is {
+		if _, is := r.loose[binding{out[i].UUID, true}]; is {
 			out[i].Mdevs, out[i].PCI, out[i].Security = nil, nil, ""
 		}
-		if _, is := r.loose[bond{out[i].UUID, false}]; is {
+		if _, is := r.loose[binding{out[i].UUID, false}]; is {
 			out[i].Memory, out[i].Cells = domain.NUMATune{}, nil
 		}
 		if r.unpinned[out[i].UUID] {
@@ -173,13 +173,13 @@ func (r *relocation) conflicting(plan Plan, o plugins.Violation) bool {
 	for _, to := range plan.Renames {
 		taken = taken || to == o.Class
 	}
-	cannot := func(uuid string) bool {
+	conflicts := func(uuid string) bool {
 		class := r.providers[uuid].Class
 		to, renamed := plan.Renames[o.Class]
 		_, again := plan.Renames[class]
 		return class != "" && class != o.Class && (taken || again || renamed && to != class)
 	}
-	if r.providers[o.Provider].Class != "" && cannot(o.Provider) {
+	if r.providers[o.Provider].Class != "" && conflicts(o.Provider) {
 		return true
 	}
 	d := r.domains[o.Consumer]
@@ -187,7 +187,7 @@ func (r *relocation) conflicting(plan Plan, o plugins.Violation) bool {
 		return false // its violation is not about a mediated device
 	}
 	for parent := range r.host.Facts(*d).Mdevs {
-		if uuid, known := r.makers[parent]; known && cannot(uuid) {
+		if uuid, known := r.mdevParents[parent]; known && conflicts(uuid) {
 			return true
 		}
 	}

@@ -313,14 +313,14 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 	}
 	reached := map[int]step{}
 	var queue []int
-	reach := func(place int, s step) {
+	enqueue := func(place int, s step) {
 		if _, before := reached[place]; !before && s.capacity > 0 {
 			reached[place] = s
 			queue = append(queue, place)
 		}
 	}
 	for _, place := range p.places {
-		reach(place, step{guest: uuid, capacity: min(amount, p.allowed(uuid, place, class))})
+		enqueue(place, step{guest: uuid, capacity: min(amount, p.allowed(uuid, place, class))})
 	}
 	others := slices.Sorted(maps.Keys(p.loose))
 	for i := 0; i < len(queue); i++ {
@@ -339,7 +339,7 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 		for _, other := range others {
 			if has := p.loose[other][place][class]; has > 0 && other != uuid {
 				for _, next := range p.places {
-					reach(next,
+					enqueue(next,
 						step{from: place, guest: other,
 							capacity: min(reached[place].capacity, has, p.allowed(other, next, class))})
 				}

@@ -30,16 +30,16 @@ type relocation struct {
 	parts     []plugins.Place // those that leave in part only
 	// tree has the inventory without that of the moving places. Those that no other place gains
 	// have as much as is in use.
-	tree      *providertree.Tree
-	staying   []plugins.Place // the latter
-	providers map[string]Provider
-	makers    map[string]string // of mediated devices: uuid by libvirt's name
-	pages     map[string]uint64
+	tree        *providertree.Tree
+	staying     []plugins.Place // the latter
+	providers   map[string]Provider
+	mdevParents map[string]string // of mediated devices: uuid by libvirt's name
+	pages       map[string]uint64
 	// seen are the allocations without those that are not to be moved, and are no use of any
 	// inventory.
 	seen providertree.Allocations
 	// loose are the problems of those that are guessed for: what binds them is not looked at.
-	loose map[bond]string
+	loose map[binding]string
 	// unpinned are the loose consumers whose processors may be placed anywhere, too.
 	unpinned   map[string]bool
 	violations []plugins.Violation
@@ -49,8 +49,8 @@ func newRelocation(r MoveRequest) *relocation {
 	s := &relocation{
 		MoveRequest: r, host: NewHost(r.Machine), domains: make(map[string]*domain.Domain, len(r.Domains)),
 		consumers: slices.Sorted(maps.Keys(r.Allocations)), moving: map[plugins.Place]bool{}, tree: r.Tree.Clone(),
-		providers: maps.Clone(r.Sites), makers: map[string]string{}, pages: map[string]uint64{},
-		seen: maps.Clone(r.Allocations), loose: map[bond]string{}, unpinned: map[string]bool{},
+		providers: maps.Clone(r.Sites), mdevParents: map[string]string{}, pages: map[string]uint64{},
+		seen: maps.Clone(r.Allocations), loose: map[binding]string{}, unpinned: map[string]bool{},
 	}
 	for i := range r.Domains {
 		s.domains[r.Domains[i].UUID] = &r.Domains[i]
@@ -120,19 +120,19 @@ func (r *relocation) recognise() {
 			is.Class = r.classOf(at, is.Class)
 		}
 		if is.Kind == MdevParent {
-			r.makers[is.Parent] = uuid
+			r.mdevParents[is.Parent] = uuid
 		}
 		r.providers[uuid] = is
 	}
 }
 
 // classOf is the class of a provider's devices from now on.
-func (r *relocation) classOf(at providertree.Provider, said string) string {
+func (r *relocation) classOf(at providertree.Provider, declared string) string {
 	classes := slices.DeleteFunc(at.Inventories.Classes(),
 		func(class string) bool { return r.moving[plugins.Place{Provider: at.UUID, Class: class}] })
 	switch {
-	case slices.Contains(classes, said):
-		return said
+	case slices.Contains(classes, declared):
+		return declared
 	case slices.Contains(classes, vgpuClass):
 		return vgpuClass
 	case len(classes) > 0:
@@ -212,9 +212,9 @@ func (r *relocation) sites(class string) int {
 	return n
 }
 
-// lookAside takes out of sight what is not to be moved though there is no inventory: what is
+// hideDrained takes out of sight what is not to be moved though there is no inventory: what is
 // drained and was allocated before.
-func (r *relocation) lookAside() {
+func (r *relocation) hideDrained() {
 	for _, consumer := range r.consumers {
 		var aside []plugins.Place
 		for provider, amounts := range r.Allocations[consumer].Resources {

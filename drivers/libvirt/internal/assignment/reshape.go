@@ -84,23 +84,23 @@ func (r Reshape) Plan() Plan {
 	}
 }
 
-// stake identifies the amount of a consumer in a place.
-type stake struct {
+// holding identifies the amount of a consumer in a place.
+type holding struct {
 	consumer string
 	place    plugins.Place
 }
 
-// lot is something that is to move.
-type lot struct {
-	stake
+// claim is what a consumer holds of a class in a place and is to move.
+type claim struct {
+	holding
 	// class is its new class, as far as it is known before its place is.
 	class  string
 	amount int64
 }
 
-// thing is what can be placed together: processors and memory (Root), devices of a Kind, or else a
-// class (Elsewhere).
-type thing struct {
+// resourceKind is what can be placed together: processors and memory (Root), devices of a Kind, or
+// else a class (Elsewhere).
+type resourceKind struct {
 	kind  Kind
 	class string
 }
@@ -116,33 +116,33 @@ type planner struct {
 	// stay are the consumers whose processors and memory cannot move: their capacity is not free.
 	stay map[string][]plugins.Violation
 	// held is what is in its final place, used the sum of it.
-	held       map[stake]int64
+	held       map[holding]int64
 	used       map[plugins.Place]int64
 	moves      plugins.Moves
 	violations []plugins.Violation
-	stuck      []lot // of the violations
+	stuck      []claim // of the violations
 }
 
 // plan makes a plan, given whose processors and memory are known to stay.
 func (r Reshape) plan(stay map[string][]plugins.Violation) *planner {
 	p := r.planner(stay)
-	lots := map[thing]map[string][]lot{} // by consumer
-	for _, l := range p.lots() {
-		what := p.thingOf(l)
-		if lots[what] == nil {
-			lots[what] = map[string][]lot{}
+	claims := map[resourceKind]map[string][]claim{} // by consumer
+	for _, l := range p.claims() {
+		what := p.kindOf(l)
+		if claims[what] == nil {
+			claims[what] = map[string][]claim{}
 		}
-		lots[what][l.consumer] = append(lots[what][l.consumer], l)
+		claims[what][l.consumer] = append(claims[what][l.consumer], l)
 	}
-	order := func(a, b thing) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class)) }
-	for _, what := range slices.SortedFunc(maps.Keys(lots), order) {
+	order := func(a, b resourceKind) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.class, b.class)) }
+	for _, what := range slices.SortedFunc(maps.Keys(claims), order) {
 		switch what.kind {
 		case Root:
-			p.computing(lots[what])
+			p.computing(claims[what])
 		case Elsewhere:
-			p.others(what.class, lots[what])
+			p.placeOthers(what.class, claims[what])
 		default:
-			p.devices(what.kind, lots[what])
+			p.devices(what.kind, claims[what])
 		}
 	}
 	return p
@@ -154,7 +154,7 @@ func (r Reshape) planner(stay map[string][]plugins.Violation) *planner {
 		Reshape: r, host: NewHost(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)),
 		own:       slices.Sorted(maps.Keys(r.Providers)),
 		dedicated: make(map[int]bool, len(r.Dedicated)),
-		stay:      stay, held: map[stake]int64{}, used: map[plugins.Place]int64{},
+		stay:      stay, held: map[holding]int64{}, used: map[plugins.Place]int64{},
 	}
 	p.own = slices.DeleteFunc(p.own, func(uuid string) bool { return p.Providers[uuid].Kind == Elsewhere })
 	for _, d := range r.Domains {
@@ -166,30 +166,30 @@ func (r Reshape) planner(stay map[string][]plugins.Violation) *planner {
 	return p
 }
 
-// lots returns the amounts that have to move. It adds those that stay to the used amounts.
-func (p *planner) lots() []lot {
-	var out []lot
+// claims returns the amounts that have to move. It adds those that stay to the used amounts.
+func (p *planner) claims() []claim {
+	var out []claim
 	pcpu := p.anyPCPU(p.Tree)
 	for _, consumer := range slices.Sorted(maps.Keys(p.Allocations)) {
 		resources, become, problem := p.Allocations[consumer].Resources, int64(0), ""
 		if pcpu {
 			become, problem = p.becomePCPU(consumer, resources)
 		}
-		var mine []lot
+		var mine []claim
 		for _, provider := range slices.Sorted(maps.Keys(resources)) {
 			is, known := p.Providers[provider]
 			ours := known && is.Kind != Elsewhere
 			for _, class := range slices.Sorted(maps.Keys(resources[provider])) {
-				at, amount := stake{consumer, plugins.Place{Provider: provider, Class: class}},
+				at, amount := holding{consumer, plugins.Place{Provider: provider, Class: class}},
 					resources[provider][class]
 				if n := min(become, amount); ours && class == "VCPU" && n > 0 {
-					mine = append(mine, lot{at, "PCPU", n})
+					mine = append(mine, claim{at, "PCPU", n})
 					become, amount = become-n, amount-n
 				}
 				switch {
 				case amount < 1:
 				case ours && !p.has(at.place):
-					mine = append(mine, lot{at, class, amount})
+					mine = append(mine, claim{at, class, amount})
 				default:
 					p.hold(at, amount)
 				}
@@ -197,11 +197,11 @@ func (p *planner) lots() []lot {
 		}
 		if problem != "" {
 			p.stay[consumer] = p.violationsOf(slices.DeleteFunc(slices.Clone(mine),
-				func(l lot) bool { return !p.isComputing(l.class) }), problem)
+				func(l claim) bool { return !p.isComputing(l.class) }), problem)
 		}
 		for _, l := range mine {
 			if p.stay[consumer] != nil && p.isComputing(l.class) {
-				p.hold(l.stake, l.amount)
+				p.hold(l.holding, l.amount)
 			} else {
 				out = append(out, l)
 			}
@@ -215,7 +215,7 @@ func (p *planner) has(at plugins.Place) bool {
 	return there
 }
 
-func (p *planner) hold(at stake, amount int64) {
+func (p *planner) hold(at holding, amount int64) {
 	p.held[at] += amount
 	p.used[at.place] += amount
 }
@@ -268,30 +268,30 @@ func (p *planner) isComputing(class string) bool {
 	return pages || class == "VCPU" || class == "PCPU" || class == "MEMORY_MB"
 }
 
-func (p *planner) thingOf(l lot) thing {
+func (p *planner) kindOf(l claim) resourceKind {
 	if p.isComputing(l.class) {
-		return thing{kind: Root}
+		return resourceKind{kind: Root}
 	}
 	switch kind := p.Providers[l.place.Provider].Kind; {
 	case kind == MdevParent || kind == PCI || kind == Encryption:
-		return thing{kind: kind}
+		return resourceKind{kind: kind}
 	case l.class == "MEM_ENCRYPTION_CONTEXT":
-		return thing{kind: Encryption}
+		return resourceKind{kind: Encryption}
 	case l.class == "VGPU":
-		return thing{kind: MdevParent}
+		return resourceKind{kind: MdevParent}
 	}
 	for _, uuid := range p.own {
 		if is := p.Providers[uuid]; is.Class == l.class && p.has(plugins.Place{Provider: uuid, Class: is.Class}) {
-			return thing{kind: is.Kind}
+			return resourceKind{kind: is.Kind}
 		}
 	}
-	return thing{kind: Elsewhere, class: l.class}
+	return resourceKind{kind: Elsewhere, class: l.class}
 }
 
-// violationsOf makes violations of lots that cannot move.
-func (p *planner) violationsOf(lots []lot, problem string) []plugins.Violation {
+// violationsOf makes violations of claims that cannot move.
+func (p *planner) violationsOf(claims []claim, problem string) []plugins.Violation {
 	var out []plugins.Violation
-	for _, l := range lots {
+	for _, l := range claims {
 		o := plugins.Violation{Consumer: l.consumer, Provider: l.place.Provider, Class: l.place.Class, Problem: problem}
 		if !slices.Contains(out, o) {
 			out = append(out, o)
@@ -300,22 +300,22 @@ func (p *planner) violationsOf(lots []lot, problem string) []plugins.Violation {
 	return out
 }
 
-func (p *planner) addViolation(lots []lot, problem string) {
-	p.violations = append(p.violations, p.violationsOf(lots, problem)...)
-	p.stuck = append(p.stuck, lots...)
+func (p *planner) addViolation(claims []claim, problem string) {
+	p.violations = append(p.violations, p.violationsOf(claims, problem)...)
+	p.stuck = append(p.stuck, claims...)
 }
 
 // keepViolations reports whether consumers with a violation keep capacity that others were given.
 func (p *planner) keepViolations() bool {
 	for _, l := range p.stuck {
 		if p.has(l.place) {
-			mine := slices.DeleteFunc(slices.Clone(p.violations), func(o plugins.Violation) bool {
-				return o.Consumer != l.consumer || !p.isComputing(o.Class)
+			own := slices.DeleteFunc(slices.Clone(p.violations), func(v plugins.Violation) bool {
+				return v.Consumer != l.consumer || !p.isComputing(v.Class)
 			})
-			p.stay[l.consumer] = mine
+			p.stay[l.consumer] = own
 		}
 	}
-	return slices.ContainsFunc(p.stuck, func(l lot) bool { return p.has(l.place) })
+	return slices.ContainsFunc(p.stuck, func(l claim) bool { return p.has(l.place) })
 }
 
 // result takes out what cannot be declared, and sorts.

@@ -14,8 +14,8 @@ import (
 )
 
 // computing places processors and memory.
-func (p *planner) computing(lots map[string][]lot) {
-	g := ground{planner: p, as: func(l lot) string { return l.class }}
+func (p *planner) computing(claims map[string][]claim) {
+	g := siteGroup{planner: p, countedClass: func(l claim) string { return l.class }}
 	for _, uuid := range p.own {
 		if kind := p.Providers[uuid].Kind; (kind == Cell || kind == Root) && p.Tree.Exists(uuid) {
 			g.sites = append(g.sites, uuid)
@@ -29,25 +29,25 @@ func (p *planner) computing(lots map[string][]lot) {
 		return plugins.Place{Provider: g.sites[site], Class: class}
 	}
 	var guests []Guest
-	for _, consumer := range slices.Sorted(maps.Keys(lots)) {
-		if guest, problem := g.bound(consumer, g.amounts(lots[consumer])); problem != "" {
-			p.addViolation(lots[consumer], problem)
+	for _, consumer := range slices.Sorted(maps.Keys(claims)) {
+		if guest, problem := g.bound(consumer, g.amounts(claims[consumer])); problem != "" {
+			p.addViolation(claims[consumer], problem)
 		} else {
 			guests = append(guests, guest)
 		}
 	}
-	g.place(guests, lots, p.Rule)
+	g.place(guests, claims, p.Rule)
 }
 
 // bound says what of a consumer's processors and memory is bound to which site.
-func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string) {
+func (g siteGroup) bound(consumer string, amounts map[string]int64) (Guest, string) {
 	guest := Guest{UUID: consumer, Amounts: amounts, Fixed: map[string]map[int]int64{}}
 	facts := Guest{}
 	if d, known := g.domains[consumer]; known {
 		all := maps.Clone(amounts)
 		for class := range all {
 			for site := range g.sites {
-				all[class] += g.held[stake{consumer, g.at(site, class)}]
+				all[class] += g.held[holding{consumer, g.at(site, class)}]
 			}
 		}
 		facts = g.host.Facts(d).Guest(all)
@@ -74,7 +74,7 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 						"the new layout", fixed, class, cell)
 			}
 			if g.Providers[g.sites[sites[at]]].Kind == Cell {
-				fixed -= g.held[stake{consumer, g.at(sites[at], class)}]
+				fixed -= g.held[holding{consumer, g.at(sites[at], class)}]
 			}
 			if fixed = min(fixed, rest); fixed > 0 {
 				guest.Fixed[class][sites[at]] += fixed
@@ -86,7 +86,7 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 }
 
 // sitesOfCell returns the index of the site that is a NUMA cell; nil if no site is.
-func (g ground) sitesOfCell(cell int) []int {
+func (g siteGroup) sitesOfCell(cell int) []int {
 	at := slices.IndexFunc(g.sites,
 		func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
 	if at < 0 || cell == machine.NoCell {
@@ -96,7 +96,7 @@ func (g ground) sitesOfCell(cell int) []int {
 }
 
 // sitesWith returns the indices of the sites that have inventory of a class.
-func (g ground) sitesWith(class string) []int {
+func (g siteGroup) sitesWith(class string) []int {
 	var out []int
 	for site := range g.sites {
 		if g.has(g.at(site, class)) {
@@ -107,32 +107,32 @@ func (g ground) sitesWith(class string) []int {
 }
 
 // isFor reports whether a site is a NUMA cell, or the root, which is all of them. Cells come first.
-func (g ground) isFor(site, cell int) bool {
+func (g siteGroup) isFor(site, cell int) bool {
 	is := g.Providers[g.sites[site]]
 	return is.Kind == Root || is.Cell == cell
 }
 
-// ground is where lots of one kind of thing can go.
-type ground struct {
+// siteGroup is where claims of one resourceKind can go.
+type siteGroup struct {
 	*planner
 	sites []string // providers
 	// as returns the class by which a lot is counted here; at returns the place of a site for such
 	// a class.
-	at func(site int, class string) plugins.Place
-	as func(lot) string
+	at           func(site int, class string) plugins.Place
+	countedClass func(claim) string
 }
 
 // amounts sums lots by the class that they are counted by.
-func (g ground) amounts(lots []lot) map[string]int64 {
+func (g siteGroup) amounts(claims []claim) map[string]int64 {
 	out := map[string]int64{}
-	for _, l := range lots {
-		out[g.as(l)] += l.amount
+	for _, l := range claims {
+		out[g.countedClass(l)] += l.amount
 	}
 	return out
 }
 
-// place finds a place for guests within the free capacity. lots are theirs, by consumer.
-func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
+// place finds a place for guests within the free capacity. claims are theirs, by consumer.
+func (g siteGroup) place(guests []Guest, claims map[string][]claim, rule Rule) {
 	capacity := Capacity{}
 	for i, uuid := range g.sites {
 		provider, _ := g.Tree.Provider(uuid)
@@ -151,8 +151,8 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 		capacity[i] = site
 	}
 	shares, violations := Place(guests, capacity, rule)
-	for _, o := range violations {
-		g.addViolation(lots[o.UUID], o.Reason)
+	for _, v := range violations {
+		g.addViolation(claims[v.UUID], v.Reason)
 	}
 	for _, consumer := range slices.Sorted(maps.Keys(shares)) {
 		portions := map[string][]plugins.Portion{}
@@ -165,17 +165,17 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 			}
 		}
 		if problem != "" {
-			g.addViolation(lots[consumer], problem)
+			g.addViolation(claims[consumer], problem)
 		} else {
-			g.move(lots[consumer], portions)
+			g.move(claims[consumer], portions)
 		}
 	}
 }
 
 // whyRefused says why Placement would not let a consumer have a portion more of a place.
-func (g ground) whyRefused(consumer string, portion plugins.Portion) string {
+func (g siteGroup) whyRefused(consumer string, portion plugins.Portion) string {
 	inv, _ := g.Tree.Inventory(portion.Place.Provider, portion.Place.Class)
-	i, all := inv.Limits(), portion.Amount+g.held[stake{consumer, portion.Place}]
+	i, all := inv.Limits(), portion.Amount+g.held[holding{consumer, portion.Place}]
 	if i.BrokenUnit(all) != providertree.RuleNone {
 		provider, _ := g.Tree.Provider(portion.Place.Provider)
 		return fmt.Sprintf(
@@ -185,17 +185,18 @@ func (g ground) whyRefused(consumer string, portion plugins.Portion) string {
 	return ""
 }
 
-// move gives out portions to lots. What can stay on its provider does, and what can keep its class.
-func (g ground) move(lots []lot, portions map[string][]plugins.Portion) {
-	left := slices.Clone(lots)
-	for _, suits := range []func(lot, plugins.Place) bool{
-		func(l lot, to plugins.Place) bool { return l.place.Provider == to.Provider },
-		func(l lot, to plugins.Place) bool { return l.class == to.Class },
-		func(lot, plugins.Place) bool { return true },
+// move gives out portions to claims. What can stay on its provider does, and what can keep its
+// class.
+func (g siteGroup) move(claims []claim, portions map[string][]plugins.Portion) {
+	left := slices.Clone(claims)
+	for _, suits := range []func(claim, plugins.Place) bool{
+		func(l claim, to plugins.Place) bool { return l.place.Provider == to.Provider },
+		func(l claim, to plugins.Place) bool { return l.class == to.Class },
+		func(claim, plugins.Place) bool { return true },
 	} {
 		for i := range left {
 			l := &left[i]
-			to := portions[g.as(*l)]
+			to := portions[g.countedClass(*l)]
 			for j := range to {
 				n := min(l.amount, to[j].Amount)
 				if n == 0 || !suits(*l, to[j].Place) {
@@ -204,7 +205,7 @@ func (g ground) move(lots []lot, portions map[string][]plugins.Portion) {
 				l.amount -= n
 				to[j].Amount -= n
 				g.moves = append(g.moves, plugins.Move{Consumer: l.consumer, From: l.place, To: to[j].Place, Amount: n})
-				g.hold(stake{l.consumer, to[j].Place}, n)
+				g.hold(holding{l.consumer, to[j].Place}, n)
 			}
 		}
 	}

@@ -112,14 +112,14 @@ func (h *hardware) sizes(s Spec) string {
 
 // boot decides about the firmware.
 func (h *hardware) boot(s Spec) string {
-	alone := s.Arch == arm || s.Arch == "riscv64" // there is no other firmware
+	efiOnly := s.Arch == arm || s.Arch == "riscv64" // there is no other firmware
 	switch h.Firmware {
 	case "":
-		if alone {
+		if efiOnly {
 			h.firmware = efi
 		}
 	case extraspecs.BIOS:
-		if alone {
+		if efiOnly {
 			return fmt.Sprintf("its image asks for the firmware bios, which %s does not have", s.Arch)
 		}
 	case extraspecs.UEFI:
@@ -127,7 +127,7 @@ func (h *hardware) boot(s Spec) string {
 	default:
 		return fmt.Sprintf("its image asks for the firmware %.60q; it must be bios or uefi", h.Firmware)
 	}
-	if h.Firmware == extraspecs.UEFI && s.cannot(extraspecs.TraitUEFI) {
+	if h.Firmware == extraspecs.UEFI && s.lacksTrait(extraspecs.TraitUEFI) {
 		return "UEFI is not supported by the host"
 	}
 	able := s.Arch != x86 || strings.Contains(h.Machine, q35)
@@ -167,8 +167,8 @@ func (h *hardware) encrypted(s Spec) string {
 	return ""
 }
 
-// cannot reports whether it is known that guests of the host cannot have a trait.
-func (s Spec) cannot(trait string) bool {
+// lacksTrait reports whether it is known that guests of the host cannot have a trait.
+func (s Spec) lacksTrait(trait string) bool {
 	has, known := s.Traits[trait]
 	return known && !has
 }
@@ -176,7 +176,7 @@ func (s Spec) cannot(trait string) bool {
 // possible compares with what guests of the host can have.
 func (h *hardware) possible(s Spec) string {
 	for _, trait := range h.Traits() {
-		if s.cannot(trait) {
+		if s.lacksTrait(trait) {
 			return fmt.Sprintf("it asks for %s, which guests of this host cannot have (%s)", traitWords(trait), trait)
 		}
 	}
@@ -220,7 +220,7 @@ func (h *hardware) iommu(s Spec) string {
 		return fmt.Sprintf("vIOMMU required either x86 or AArch64 architecture, but given architecture %s.", s.Arch)
 	case s.Arch == x86 && !strings.Contains(h.Machine, q35), s.Arch == arm && !strings.Contains(h.Machine, "virt"):
 		return fmt.Sprintf("vIOMMU is not supported by Current machine type %s (Architecture: %s).", h.Machine, s.Arch)
-	case h.IOMMU == auto && !s.cannot("COMPUTE_VIOMMU_MODEL_VIRTIO"):
+	case h.IOMMU == auto && !s.lacksTrait("COMPUTE_VIOMMU_MODEL_VIRTIO"):
 		h.IOMMU = virtio
 	case h.IOMMU == auto:
 		h.IOMMU = model

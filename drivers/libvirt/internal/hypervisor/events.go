@@ -112,11 +112,11 @@ func (el *EventLog) revision(uuid string) uint64 {
 	return max(el.floor, el.last[uuid])
 }
 
-// Watch returns a watcher, which the caller closes. Events within settle of the first one are
+// Watch returns a watcher, which the caller closes. Events within delay of the first one are
 // delivered together: the start of a guest causes several. After resync without events, the watcher
 // reports that everything changed; 0 is never.
-func (el *EventLog) Watch(settle, resync time.Duration) *Watcher {
-	w := &Watcher{eventLog: el, settle: settle, resync: resync, ring: make(chan struct{}, 1),
+func (el *EventLog) Watch(delay, resync time.Duration) *Watcher {
+	w := &Watcher{eventLog: el, delay: delay, resync: resync, ring: make(chan struct{}, 1),
 		domains: map[string]struct{}{}}
 	el.mu.Lock()
 	defer el.mu.Unlock()
@@ -126,9 +126,9 @@ func (el *EventLog) Watch(settle, resync time.Duration) *Watcher {
 
 // Watcher receives changes. One goroutine at a time may use it.
 type Watcher struct {
-	eventLog       *EventLog
-	settle, resync time.Duration
-	ring           chan struct{} // holds one when there is something to take
+	eventLog      *EventLog
+	delay, resync time.Duration
+	ring          chan struct{} // holds one when there is something to take
 
 	// Guarded by eventLog.mu.
 	pending Changes
@@ -170,12 +170,12 @@ func (w *Watcher) Next(ctx context.Context) (Changes, error) {
 			return Changes{All: true}, nil
 		case <-w.ring:
 		}
-		settled := time.NewTimer(w.settle)
+		timer := time.NewTimer(w.delay)
 		select {
 		case <-ctx.Done():
-			settled.Stop()
+			timer.Stop()
 			return Changes{}, ctx.Err()
-		case <-settled.C:
+		case <-timer.C:
 		}
 		if c := w.takePending(); !c.empty() {
 			return c, nil

@@ -31,7 +31,7 @@ func link(t *testing.T, call time.Duration) linked {
 	w := eventLog.Watch(0, 0)
 	l := NewLink(Settings{
 		URI: s.URI(), ConnectTimeout: 20 * time.Second, CallTimeout: call, Explain: Explain, EventLog: eventLog,
-		Open: OpenLibvirt, Up: func() { up <- struct{}{} },
+		Open: OpenLibvirt, Connected: func() { up <- struct{}{} },
 	})
 	t.Cleanup(func() {
 		w.Close()

@@ -33,8 +33,8 @@ type Settings struct {
 	ConnectTimeout, CallTimeout time.Duration
 	// Explain turns an error of Open into one with cause and hint. It is called with a deadline.
 	Explain func(ctx context.Context, uri string, write bool, err error) error
-	// Up is called whenever a connection was made. It must not block.
-	Up func()
+	// Connected is called whenever a connection was made. It must not block.
+	Connected func()
 	// EventLog gets the events, each new connection, and the first failure to make one; nil: none.
 	EventLog *EventLog
 }
@@ -53,21 +53,21 @@ type Settings struct {
 type Link struct {
 	settings Settings
 	calls    chan call
-	lost     chan loss
+	losses   chan loss
 	stop     chan struct{}
 	stopOnce sync.Once
 	ended    chan struct{}  // no more calls are made
-	gone     chan struct{}  // all connections are given back
+	drained  chan struct{}  // all connections are given back
 	hanging  sync.WaitGroup // calls that a connection was left to
 
-	mu      sync.Mutex
-	doing   string // what the goroutine is in the middle of, "" if it waits
-	since   time.Time
-	limit   time.Duration // of what it does
-	overdue bool          // a caller has given up what it does now
-	cause   error         // why there is no connection, nil if there is one
-	leak    error
-	counts  Counts
+	mu          sync.Mutex
+	currentCall string // what the goroutine is in the middle of, "" if it waits
+	since       time.Time
+	limit       time.Duration // of what it does
+	abandoned   bool          // a caller has given up what it does now
+	cause       error         // why there is no connection, nil if there is one
+	leak        error
+	counts      Counts
 }
 
 // Counts are the counters of a Link.
@@ -94,9 +94,9 @@ type loss struct {
 // NewLink starts to connect and returns at once. Close it in the end.
 func NewLink(s Settings) *Link {
 	l := &Link{
-		settings: s, calls: make(chan call), lost: make(chan loss, 16), stop: make(chan struct{}),
-		ended: make(chan struct{}), gone: make(chan struct{}),
-		cause: errors.New("not connected yet"), doing: "connecting", since: time.Now(), limit: s.ConnectTimeout,
+		settings: s, calls: make(chan call), losses: make(chan loss, 16), stop: make(chan struct{}),
+		ended: make(chan struct{}), drained: make(chan struct{}),
+		cause: errors.New("not connected yet"), currentCall: "connecting", since: time.Now(), limit: s.ConnectTimeout,
 	}
 	go l.run()
 	return l
@@ -162,7 +162,7 @@ func (l *Link) abandon(what string, overdue bool) error {
 	l.mu.Lock()
 	l.counts.Abandoned++
 	if overdue {
-		l.overdue = l.doing == what
+		l.abandoned = l.currentCall == what
 	}
 	l.mu.Unlock()
 	return l.unavailable(l.busy(what), true)
@@ -173,7 +173,7 @@ func (l *Link) State() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.overdue, l.doing != "" && time.Since(l.since) > l.limit:
+	case l.abandoned, l.currentCall != "" && time.Since(l.since) > l.limit:
 		return l.unavailable(l.stuckLocked(), false)
 	case l.cause != nil:
 		return l.unavailable(l.cause, false)
@@ -194,7 +194,7 @@ func (l *Link) Counts() Counts {
 func (l *Link) Close(ctx context.Context) error {
 	l.stopOnce.Do(func() { close(l.stop) })
 	select {
-	case <-l.gone:
+	case <-l.drained:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return l.leak
@@ -212,7 +212,7 @@ func (l *Link) busy(what string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.doing != "":
+	case l.currentCall != "":
 		return l.stuckLocked()
 	case l.counts.Hanging > 0:
 		return fmt.Errorf("%d calls to libvirt have not returned", l.counts.Hanging)
@@ -226,17 +226,17 @@ func (l *Link) stuckLocked() error {
 	return fmt.Errorf(
 		"it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it "+
 			"(systemctl restart libvirtd, or virtqemud); guests keep running",
-		l.since.UTC().Format("15:04:05Z"), l.doing)
+		l.since.UTC().Format("15:04:05Z"), l.currentCall)
 }
 
 func (l *Link) begin(what string, limit time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doing, l.since, l.limit, l.overdue = what, time.Now(), limit, false
+	l.currentCall, l.since, l.limit, l.abandoned = what, time.Now(), limit, false
 }
 
 func (l *Link) finish(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doing, l.cause, l.overdue = "", cause, false
+	l.currentCall, l.cause, l.abandoned = "", cause, false
 }

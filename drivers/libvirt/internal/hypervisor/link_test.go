@@ -78,7 +78,7 @@ func (d *fakeDaemon) open(r Request) (Conn, error) {
 
 func (d *fakeDaemon) link() *Link {
 	return NewLink(Settings{URI: "fake:///", Open: d.open,
-		ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, Up: func() { d.ups.Add(1) }})
+		ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, Connected: func() { d.ups.Add(1) }})
 }
 
 func hostname(ctx context.Context, l *Link) (string, error) {

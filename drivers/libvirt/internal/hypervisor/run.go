@@ -25,7 +25,7 @@ type owner struct {
 
 // run is the goroutine that owns the connection.
 func (l *Link) run() {
-	defer close(l.gone)
+	defer close(l.drained)
 	defer l.hanging.Wait()
 	defer close(l.ended)
 	o := &owner{Link: l, down: true, backoff: firstPause, retry: time.NewTimer(longestPause)}
@@ -42,7 +42,7 @@ func (l *Link) run() {
 			return
 		case <-o.retry.C:
 			o.connect()
-		case n := <-l.lost:
+		case n := <-l.losses:
 			if o.conn != nil && n.conn == o.number {
 				o.disconnect(fmt.Errorf("the connection broke (%s); reconnecting", n.reason))
 			}
@@ -67,8 +67,8 @@ func (o *owner) connect() {
 	o.conn, o.backoff, o.down = c, firstPause, false
 	o.finish(nil)
 	o.settings.EventLog.recordLoss()
-	if o.settings.Up != nil {
-		o.settings.Up()
+	if o.settings.Connected != nil {
+		o.settings.Connected()
 	}
 }
 
@@ -155,7 +155,7 @@ func (l *Link) open(number int) (Conn, error) {
 	l.mu.Unlock()
 	closed := func(reason string) {
 		select {
-		case l.lost <- loss{conn: number, reason: reason}:
+		case l.losses <- loss{conn: number, reason: reason}:
 		default: // Enough reports are unread already; Alive detects it anyway.
 		}
 	}

@@ -27,7 +27,7 @@ func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, maxBytes in
 	if err != nil {
 		return nil, j.agentError(err)
 	}
-	path := g.is.ConsoleLog
+	path := g.parsed.ConsoleLog
 	if path == "" {
 		return nil, j.fault("its serial console is not written to a file")
 	}
@@ -63,12 +63,12 @@ func (m *Manager) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWr
 	if err != nil {
 		return nil, j.agentError(err)
 	}
-	switch g.is.Console {
+	switch g.parsed.Console {
 	case "pty", "unix":
 	case "":
 		return nil, j.fault("it has no serial console")
 	default:
-		return nil, j.fault("its serial console is of the type %q, which cannot be opened", g.is.Console)
+		return nil, j.fault("its serial console is of the type %q, which cannot be opened", g.parsed.Console)
 	}
 	var opened handover
 	_, err = hypervisor.Call(ctx, j.setup.Write[0], "opening a console", func(c hypervisor.Conn) (struct{}, error) {

@@ -148,7 +148,7 @@ func (p *CPUPower) reconcile(ctx context.Context, s *PowerSetup) error {
 	}
 	defer files.close()
 	stuck := switchError{}
-	if _, settled := p.current(); !settled {
+	if _, applied := p.current(); !applied {
 		if err := p.discover(s, files, &stuck); err != nil {
 			return err
 		}
@@ -286,7 +286,7 @@ func (p *CPUPower) follow(ctx context.Context) {
 	w := p.eventLog.Watch(settle, resync)
 	defer w.Close()
 	for happened := true; ctx.Err() == nil; {
-		if s, settled := p.current(); s != nil && (happened || !settled) {
+		if s, applied := p.current(); s != nil && (happened || !applied) {
 			p.reconcileLater(ctx)
 		}
 		limited, cancel := context.WithTimeout(ctx, powerInterval)

@@ -156,9 +156,9 @@ func (j *job) findOwn(ctx context.Context) (guest, error) {
 	switch {
 	case err != nil:
 		return guest{}, err
-	case g.there && !g.managed():
+	case g.exists && !g.managed():
 		return guest{}, j.unmanaged()
-	case g.there && g.is.Mark.Node != j.node:
+	case g.exists && g.parsed.Mark.Node != j.node:
 		return guest{}, j.fault("another node has an instance with this uuid")
 	}
 	return g, nil

@@ -45,10 +45,10 @@ type Setup struct {
 	Former map[string]string
 	// Directory returns the path of the existing directory of the guests' disks.
 	Directory func(context.Context) (string, error)
-	// Look discovers the host and what the providers of a node's tree stand for. It reads the XML
-	// of every domain again, since no event reports in time that one was removed and recreated.
+	// Discover discovers the host and what the providers of a node's tree stand for. It reads the
+	// XML of every domain again, since no event reports in time that one was removed and recreated.
 	// Calls never overlap.
-	Look func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
+	Discover func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
 	// Power is the power management of the CPUs that are switched; nil: none are.
 	Power *PowerSetup
 	// Read is the connection for lists.
@@ -189,7 +189,7 @@ func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instanc
 			if g.broken != nil && d.Name == domain.Name(d.UUID) { // it may be one, and a list is all or an error
 				return nil, fmt.Errorf("reading the domain of instance %s: %w", d.UUID, g.broken)
 			}
-			e = entry{key: d.Key(), mark: g.is.Mark}
+			e = entry{key: d.Key(), mark: g.parsed.Mark}
 			if g.renamed {
 				s.renameClaim(ctx, node, d.UUID)
 			}
@@ -224,9 +224,9 @@ func (m *Manager) forget(uuid string) {
 
 // guest is a domain as it was found.
 type guest struct {
-	there bool
+	exists bool
 	hypervisor.Domain
-	is domain.Domain
+	parsed domain.Domain
 	// broken reports that its XML is unreadable.
 	broken error
 	// renamed reports that its mark has a former name of its node.
@@ -236,29 +236,29 @@ type guest struct {
 // read reads a domain. Its mark has the name that its node has now.
 func (s *setup) read(d hypervisor.Domain) guest {
 	g := read(d)
-	if g.is.Mark == nil {
+	if g.parsed.Mark == nil {
 		return g
 	}
-	if now, former := s.Former[g.is.Mark.Node]; former {
-		g.is.Mark.Node, g.renamed = now, true
+	if now, former := s.Former[g.parsed.Mark.Node]; former {
+		g.parsed.Mark.Node, g.renamed = now, true
 	}
 	return g
 }
 
 func read(d hypervisor.Domain) guest {
-	g := guest{there: true, Domain: d}
-	g.is, g.broken = domain.Parse([]byte(d.XML))
-	if g.broken == nil && g.is.UUID != d.UUID {
+	g := guest{exists: true, Domain: d}
+	g.parsed, g.broken = domain.Parse([]byte(d.XML))
+	if g.broken == nil && g.parsed.UUID != d.UUID {
 		g.broken = errors.New("its XML has another uuid")
 	}
 	if g.broken != nil {
-		g.is = domain.Domain{}
+		g.parsed = domain.Domain{}
 	}
 	return g
 }
 
 // managed reports whether the agent created a domain, on any node.
-func (g guest) managed() bool { return g.there && g.is.Mark != nil }
+func (g guest) managed() bool { return g.exists && g.parsed.Mark != nil }
 
 // active reports whether it has an emulator.
 func (g guest) active() bool { return g.ID != hypervisor.NotRunning }
@@ -269,7 +269,7 @@ func (g guest) starting() bool {
 }
 
 func (g guest) instance() plugins.Instance {
-	return plugins.Instance{UUID: g.UUID, Name: g.is.Mark.Name, Power: powerState(g.Domain), HypervisorName: g.Name}
+	return plugins.Instance{UUID: g.UUID, Name: g.parsed.Mark.Name, Power: powerState(g.Domain), HypervisorName: g.Name}
 }
 
 // The reasons of being off (virDomainShutoffReason) which imply that the domain ran.

@@ -105,7 +105,7 @@ func (j *job) depart(ctx context.Context) (string, error) {
 		return "", j.fault("it has a virtual TPM, whose state only its host has")
 	}
 	out := offer{Machine: board.Machine}
-	for _, disk := range g.is.Disks {
+	for _, disk := range g.parsed.Disks {
 		if filepath.Dir(disk.Source) != filepath.Join(d.path, d.name) ||
 			!slices.Contains(movable, filepath.Base(disk.Source)) {
 			return "", j.fault("it has a disk that the driver did not create")
@@ -173,14 +173,14 @@ func (j *job) arrive(
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	if g.there && g.active() {
+	if g.exists && g.active() {
 		return g.instance(), nil
 	}
 	d, err := j.directory(ctx)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	resumed := g.there
+	resumed := g.exists
 	if g, err = j.defineArriving(ctx, spec, tree, from, g, d); err != nil {
 		return plugins.Instance{}, j.abortArrival(ctx, d, resumed, err)
 	}
@@ -204,7 +204,7 @@ func (j *job) defineArriving(
 	var off offer
 	shared := false
 	if from.Evacuation {
-		shared, err = d.onSharedStorage(from.Node, g.there)
+		shared, err = d.onSharedStorage(from.Node, g.exists)
 	} else if off, err = j.readOffer(from.Offer, spec.Image != ""); err == nil {
 		shared = d.hasProbe(off.Probe)
 		hardware.Machine = cmp.Or(off.Machine, hardware.Machine)
@@ -221,12 +221,12 @@ func (j *job) defineArriving(
 		if err := errors.Join(d.claim(from.Node), d.claim(j.node)); err != nil {
 			return guest{}, err
 		}
-	} else if !g.there {
+	} else if !g.exists {
 		if err := j.checkVacant(d); err != nil {
 			return guest{}, err
 		}
 	}
-	if !g.there {
+	if !g.exists {
 		if g, err = j.define(ctx, spec, hardware, tree, d, disks); err != nil {
 			return guest{}, err
 		}

@@ -70,7 +70,7 @@ func TestRealInstanceMoves(t *testing.T) {
 			testproc.Check(t, err)
 			to.SetSetup(&Setup{
 				Settings: settings, Node: func(context.Context) (string, error) { return otherNode, nil },
-				Directory: func(context.Context) (string, error) { return to.dir, nil }, Look: to.look,
+				Directory: func(context.Context) (string, error) { return to.dir, nil }, Discover: to.look,
 				Read: to.links[0], Write: to.links[1:],
 			})
 			for _, h := range hosts {

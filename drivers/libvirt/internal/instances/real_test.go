@@ -76,7 +76,7 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	r.SetSetup(&Setup{
 		Settings: settings, Node: func(context.Context) (string, error) { return node, nil },
 		Directory: func(context.Context) (string, error) { return r.dir, nil },
-		Look:      r.look, Read: r.links[0], Write: r.links[1:],
+		Discover:  r.look, Read: r.links[0], Write: r.links[1:],
 	})
 	return r
 }

@@ -45,7 +45,7 @@ func (j *job) restore(
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	if g.there {
+	if g.exists {
 		return g.instance(), nil
 	}
 	d, err := j.directory(ctx)

@@ -63,7 +63,7 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	resumed := g.there
+	resumed := g.exists
 	if resumed && j.hasRun(g, d) {
 		return g.instance(), nil
 	}
@@ -120,7 +120,7 @@ func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 		return err
 	}
 	defer j.manager.deciding.release()
-	host, err := j.setup.Look(ctx, tree, j.node)
+	host, err := j.setup.Discover(ctx, tree, j.node)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (j *job) define(
 	if _, settled := j.manager.power.current(); !settled { // which CPUs are of one core may be unknown
 		j.manager.power.reconcileLater(ctx)
 	}
-	host, err := j.setup.Look(ctx, tree, j.node)
+	host, err := j.setup.Discover(ctx, tree, j.node)
 	if err != nil {
 		return guest{}, err
 	}
@@ -239,9 +239,9 @@ func (j *job) define(
 	}
 	mark := written.Mark()
 	return guest{
-		there: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid),
+		exists: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid),
 			ID: hypervisor.NotRunning, State: hypervisor.ShutOff},
-		is: domain.Domain{
+		parsed: domain.Domain{
 			UUID: j.uuid, Name: domain.Name(j.uuid), Type: written.Type, Mark: &mark,
 			VCPUs: len(decision.VCPUs), Pins: decision.VCPUs, EmulatorPin: decision.Emulator,
 		},
@@ -273,7 +273,7 @@ func (j *job) complete(ctx context.Context, g guest, d directory, disks []disk) 
 // and starts a domain that is off. That it runs already is as good. While it may be starting still,
 // its CPUs stay on.
 func (j *job) start(ctx context.Context, g guest) error {
-	if err := j.manager.power.hold(ctx, j.uuid, g.is.Bound()); err != nil {
+	if err := j.manager.power.hold(ctx, j.uuid, g.parsed.Bound()); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -288,7 +288,7 @@ func (j *job) start(ctx context.Context, g guest) error {
 }
 
 func (j *job) startPowered(ctx context.Context, g guest) error {
-	if err := j.makeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
+	if err := j.makeMdevs(ctx, g.parsed.Mark.Mdevs); err != nil {
 		if isFinal(ctx, err) {
 			return &failure{reason: "could not create a virtual device for it", err: err}
 		}
@@ -306,7 +306,7 @@ func (j *job) startPowered(ctx context.Context, g guest) error {
 	} else if now.managed() && now.active() {
 		return nil
 	}
-	return &failure{reason: "the hypervisor could not start it", err: err, accelerated: g.is.Type == kvm}
+	return &failure{reason: "the hypervisor could not start it", err: err, accelerated: g.parsed.Type == kvm}
 }
 
 // fault is the failure as the agent takes it: the reason is for the owner, and the words around it
@@ -397,11 +397,11 @@ func (j *job) removeWith(ctx context.Context, d directory, files func(used bool)
 		switch {
 		case err != nil:
 			return err
-		case g.there && !g.managed():
+		case g.exists && !g.managed():
 			return j.unmanaged()
-		case g.there && g.is.Mark.Node != j.node:
+		case g.exists && g.parsed.Mark.Node != j.node:
 			return nil
-		case !g.there:
+		case !g.exists:
 			if !d.exists() {
 				return nil
 			}
@@ -426,14 +426,14 @@ func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) err
 		if err != nil {
 			return err
 		}
-		if now.there && now.active() {
+		if now.exists && now.active() {
 			return fmt.Errorf("instance %s: libvirt does not switch off its domain, which is in state %d",
 				j.uuid, now.State)
 		}
 	case err != nil:
 		return err
 	}
-	if err := j.removeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
+	if err := j.removeMdevs(ctx, g.parsed.Mark.Mdevs); err != nil {
 		return err
 	}
 	if err := files(true); err != nil {

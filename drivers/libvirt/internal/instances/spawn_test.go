@@ -397,8 +397,8 @@ func TestUnmanagedGuestsAreNotTouched(t *testing.T) {
 
 		// The same uuid comes between the first look and the decision.
 		r.domains = map[string]*body{}
-		look := r.setup.Look
-		r.setup.Look = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
+		look := r.setup.Discover
+		r.setup.Discover = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
 			r.unmanaged(1)
 			return look(ctx, tree, node)
 		}
@@ -542,8 +542,8 @@ func TestSlowStartsDoNotBlockOtherCalls(t *testing.T) {
 		r := newRig(t, Config{})
 		r.mustSpawn(request(3))
 		r.hold = make(chan struct{})
-		look := r.setup.Look
-		r.setup.Look = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
+		look := r.setup.Discover
+		r.setup.Discover = func(ctx context.Context, tree *providertree.Tree, node string) (Host, error) {
 			h, err := look(ctx, tree, node)
 			time.Sleep(time.Second) // what it saw is old when it is decided about
 			return h, err

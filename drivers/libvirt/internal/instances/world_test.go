@@ -365,7 +365,7 @@ func newRig(t *testing.T, c Config) *rig {
 	r.used = Setup{
 		Settings: s, Node: func(context.Context) (string, error) { return node, nil },
 		Directory: func(context.Context) (string, error) { return r.dir, nil },
-		Look:      r.look, Read: links[0], Write: links[1:],
+		Discover:  r.look, Read: links[0], Write: links[1:],
 	}
 	r.SetSetup(&r.used)
 	return r

@@ -33,18 +33,18 @@ func TestWhatIsReportedCanBeGranted(t *testing.T) {
 		refused := map[string]bool{}
 		w := want(t, h, s)
 		for _, p := range w.Providers {
-			for _, stock := range p.Stock {
-				_, err := assignment.Decide(granting(h, w, p.Name, stock.Class))
-				why, no := withheld[stock.Class]
+			for _, desired := range p.Inventories {
+				_, err := assignment.Decide(granting(h, w, p.Name, desired.Class))
+				why, no := withheld[desired.Class]
 				if !no {
-					testproc.NoErrorf(t, err, "%s: %s of %s", name, stock.Class, p.Name)
+					testproc.NoErrorf(t, err, "%s: %s of %s", name, desired.Class, p.Name)
 					continue
 				}
-				refused[stock.Class] = true
+				refused[desired.Class] = true
 				var fault *plugins.InstanceFault
-				if says := fmt.Sprintf("it was granted %s, but %s", stock.Class, why); !errors.As(err, &fault) ||
+				if says := fmt.Sprintf("it was granted %s, but %s", desired.Class, why); !errors.As(err, &fault) ||
 					fault.Reason != says {
-					t.Errorf("%s: %s of %s: %v, want %q", name, stock.Class, p.Name, err, says)
+					t.Errorf("%s: %s of %s: %v, want %q", name, desired.Class, p.Name, err, says)
 				}
 			}
 		}

@@ -131,8 +131,8 @@ func verdictOf(b bool) verdict {
 
 // rule decides about one trait.
 type rule struct {
-	trait string
-	of    func(guests) verdict
+	trait    string
+	evaluate func(guests) verdict
 }
 
 func always(guests) verdict    { return yes }
@@ -289,7 +289,7 @@ func (h HostTraits) Capabilities() map[string]bool {
 	switch g := h.guests(); h.Config.Service {
 	case ReportTrait:
 		for _, r := range service {
-			if v := r.of(g); v != unknown {
+			if v := r.evaluate(g); v != unknown {
 				out[r.trait] = v == yes
 			}
 		}

@@ -37,7 +37,7 @@ func (w Wanted) Moving(tree *providertree.Tree, root string) ([]plugins.Place, e
 	return w.moving(s), nil
 }
 
-func (w *Wanted) moving(s *standing) []plugins.Place {
+func (w *Wanted) moving(s *ownedSubtree) []plugins.Place {
 	split := !s.has(classPCPU) &&
 		(w.hasInventory(assignment.Root, classPCPU) || w.hasInventory(assignment.Cell, classPCPU))
 	var out []plugins.Place
@@ -75,7 +75,7 @@ func (w *Wanted) leaves(p *Provider, kind assignment.Kind, class string) bool {
 }
 
 // sharing are the providers that share something with the root.
-func (s *standing) sharing() []string {
+func (s *ownedSubtree) sharing() []string {
 	node, _ := s.tree.Provider(s.root)
 	aggregates := node.Aggregates
 	var out []string

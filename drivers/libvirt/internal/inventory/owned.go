@@ -60,7 +60,7 @@ func (w *Wanted) former(root string, p providertree.Provider) (site assignment.P
 func (w *Wanted) surplus(want *Provider, now providertree.Provider, carried map[string]bool) []string {
 	var known, custom []string
 	for _, class := range now.Inventories.Classes() {
-		if s := want.stock(class); s != nil && (!s.Carried || carried[class]) {
+		if s := want.inventory(class); s != nil && (!s.Carried || carried[class]) {
 			continue
 		}
 		switch {
@@ -97,14 +97,14 @@ func (w *Wanted) owns(kind assignment.Kind, class string) bool {
 	return false
 }
 
-// standing has the providers of a tree that are the driver's, and what they stand for.
-type standing struct {
+// ownedSubtree has the providers of a tree that are the driver's, and what they stand for.
+type ownedSubtree struct {
 	tree *providertree.Tree
 	root string
 	// uuids are the uuids of the wanted providers, in the order of these; there says which of them
 	// are in the tree.
-	uuids []string
-	there []bool
+	uuids  []string
+	exists []bool
 	// wanted are the wanted ones by uuid.
 	wanted map[string]*Provider
 	// ours are the uuids of the driver's providers that are in the tree, in pre-order; former what
@@ -116,7 +116,7 @@ type standing struct {
 }
 
 // computing lists the root and the driver's cells in the tree.
-func (s *standing) computing(yield func(providertree.Provider, assignment.Provider) bool) {
+func (s *ownedSubtree) computing(yield func(providertree.Provider, assignment.Provider) bool) {
 	for _, uuid := range s.ours {
 		site := s.site(uuid)
 		if site.Kind != assignment.Root && site.Kind != assignment.Cell {
@@ -129,7 +129,7 @@ func (s *standing) computing(yield func(providertree.Provider, assignment.Provid
 }
 
 // site returns what one of the driver's providers stands for on the host.
-func (s *standing) site(uuid string) assignment.Provider {
+func (s *ownedSubtree) site(uuid string) assignment.Provider {
 	if p := s.wanted[uuid]; p != nil {
 		return p.Site
 	}
@@ -137,7 +137,7 @@ func (s *standing) site(uuid string) assignment.Provider {
 }
 
 // has reports whether the root or a cell has a class.
-func (s *standing) has(class string) bool {
+func (s *ownedSubtree) has(class string) bool {
 	for p := range s.computing {
 		if _, has := p.Inventories[class]; has {
 			return true
@@ -148,7 +148,7 @@ func (s *standing) has(class string) bool {
 
 // ratio returns the allocation ratio of a class that moves within the tree: the root's, or else the
 // highest of the cells', so that its allocations fit. It is 0 if no provider had the class.
-func (s *standing) ratio(class string) float64 {
+func (s *ownedSubtree) ratio(class string) float64 {
 	highest := 0.0
 	for p, site := range s.computing {
 		inv, has := p.Inventories[class]
@@ -164,10 +164,10 @@ func (s *standing) ratio(class string) float64 {
 }
 
 // findCarried finds the classes of huge pages of a flat tree.
-func (s *standing) findCarried(root *Provider) {
-	for _, stock := range root.Stock {
-		if _, pages := selection.PagesSize(stock.Class); pages && stock.Carried && s.has(stock.Class) {
-			s.carried[stock.Class] = true
+func (s *ownedSubtree) findCarried(root *Provider) {
+	for _, desired := range root.Inventories {
+		if _, pages := selection.PagesSize(desired.Class); pages && desired.Carried && s.has(desired.Class) {
+			s.carried[desired.Class] = true
 		}
 	}
 }

@@ -45,9 +45,9 @@ func (w Wanted) PutDraining(
 			gone[uuid] = v.Inventories.Classes()
 		}
 	}
-	stocks := w.choose(s, gone)
+	inventories := w.choose(s, gone)
 	for i := range w.Providers {
-		if err := w.put(s, i, stocks[i]); err != nil {
+		if err := w.put(s, i, inventories[i]); err != nil {
 			return fmt.Errorf("resource provider %q: %w", w.Providers[i].Name, err)
 		}
 	}
@@ -82,9 +82,9 @@ func (w Wanted) PutDraining(
 }
 
 // keepBelowRoot puts a provider that stays below the root if its parent goes.
-func (s *standing) keepBelowRoot(uuid string, stays map[string]bool) error {
+func (s *ownedSubtree) keepBelowRoot(uuid string, stays map[string]bool) error {
 	v, _ := s.tree.Provider(uuid)
-	if _, goes := s.former[v.ParentUUID]; !goes || stays[v.ParentUUID] {
+	if _, former := s.former[v.ParentUUID]; !former || stays[v.ParentUUID] {
 		return nil
 	}
 	_, err := s.tree.Move(uuid, s.root)
@@ -92,7 +92,7 @@ func (s *standing) keepBelowRoot(uuid string, stays map[string]bool) error {
 }
 
 // classify finds what of a tree is the driver's.
-func (w *Wanted) classify(tree *providertree.Tree, root string) (*standing, error) {
+func (w *Wanted) classify(tree *providertree.Tree, root string) (*ownedSubtree, error) {
 	if len(w.Providers) == 0 {
 		return nil, errors.New("no inventory was computed")
 	}
@@ -104,7 +104,7 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*standing, erro
 		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q",
 			node.Name, root, w.Providers[0].Name)
 	}
-	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)),
+	s := &ownedSubtree{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)),
 		former: map[string]assignment.Provider{}, carried: map[string]bool{}}
 	for i := range w.Providers {
 		p := &w.Providers[i]
@@ -116,7 +116,7 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*standing, erro
 			return nil, fmt.Errorf("resource providers %q and %q would both become %s", other.Name, p.Name, uuid)
 		}
 		s.wanted[uuid] = p
-		s.uuids, s.there = append(s.uuids, uuid), append(s.there, there)
+		s.uuids, s.exists = append(s.uuids, uuid), append(s.exists, there)
 	}
 	for _, uuid := range tree.Subtree(root) {
 		if s.wanted[uuid] == nil {
@@ -135,7 +135,7 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*standing, erro
 
 // find looks for a wanted provider by its name, then by the uuid that it would get. It is not there
 // if neither is.
-func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
+func (s *ownedSubtree) find(p *Provider) (uuid string, there bool, err error) {
 	if p.Parent == "" {
 		return s.root, true, nil
 	}
@@ -157,7 +157,7 @@ func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
 
 // choose works out the inventories of all wanted providers, from the tree as it is before anything
 // changes.
-func (w *Wanted) choose(s *standing, gone map[string][]string) [][]providertree.Inventory {
+func (w *Wanted) choose(s *ownedSubtree, gone map[string][]string) [][]providertree.Inventory {
 	ratios := map[string]float64{}
 	ratio := func(class string) float64 {
 		r, known := ratios[class]
@@ -170,63 +170,64 @@ func (w *Wanted) choose(s *standing, gone map[string][]string) [][]providertree.
 	all := make([][]providertree.Inventory, len(w.Providers))
 	for i := range w.Providers {
 		p := &w.Providers[i]
-		for _, stock := range p.Stock {
-			old, known := s.tree.Inventory(s.uuids[i], stock.Class)
-			if !known && stock.Lenient { // it may have had another class
+		for _, desired := range p.Inventories {
+			old, known := s.tree.Inventory(s.uuids[i], desired.Class)
+			if !known && desired.Lenient { // it may have had another class
 				for _, class := range gone[s.uuids[i]] {
 					old, known = s.tree.Inventory(s.uuids[i], class)
 				}
 			}
-			all[i] = append(all[i], stock.inventory(old, known, ratio))
+			all[i] = append(all[i], desired.inventory(old, known, ratio))
 		}
 	}
 	return all
 }
 
-// inventory is the stock in Placement's terms. The ratio is by Nova's rule: what the configuration
-// says; else what Placement has, so that an administrator's change survives; else the initial one.
-func (s Stock) inventory(
+// inventory is the desired inventory in Placement's terms. The ratio is by Nova's rule: what the
+// configuration says; else what Placement has, so that an administrator's change survives; else the
+// initial one.
+func (d DesiredInventory) inventory(
 	old providertree.Inventory, known bool, elsewhere func(class string) float64,
 ) providertree.Inventory {
-	inv := providertree.Inventory{Total: s.Total, Reserved: s.Reserved, MinUnit: 1, MaxUnit: s.MaxUnit,
-		StepSize: 1, AllocationRatio: s.Ratio}
+	inv := providertree.Inventory{Total: d.Total, Reserved: d.Reserved, MinUnit: 1, MaxUnit: d.MaxUnit,
+		StepSize: 1, AllocationRatio: d.Ratio}
 	if inv.AllocationRatio == 0 && known {
 		inv.AllocationRatio = old.AllocationRatio
 	}
 	if inv.AllocationRatio == 0 {
-		inv.AllocationRatio = elsewhere(s.Class)
+		inv.AllocationRatio = elsewhere(d.Class)
 	}
 	if inv.AllocationRatio == 0 {
-		inv.AllocationRatio = s.Initial
+		inv.AllocationRatio = d.Initial
 	}
-	if s.Lenient && known {
-		inv.MinUnit, inv.StepSize = min(old.MinUnit, s.Total), old.StepSize
-		inv.Reserved = max(inv.Reserved, min(old.Reserved, s.Total))
+	if d.Lenient && known {
+		inv.MinUnit, inv.StepSize = min(old.MinUnit, d.Total), old.StepSize
+		inv.Reserved = max(inv.Reserved, min(old.Reserved, d.Total))
 	}
 	return inv
 }
 
 // put creates or adopts one provider and sets its content.
-func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error {
+func (w *Wanted) put(s *ownedSubtree, i int, inventories []providertree.Inventory) error {
 	p, uuid := &w.Providers[i], s.uuids[i]
 	if p.Parent != "" {
-		if err := s.place(p, uuid, s.there[i]); err != nil {
+		if err := s.place(p, uuid, s.exists[i]); err != nil {
 			return err
 		}
 	}
-	for j, stock := range p.Stock {
-		if stock.Carried && !s.carried[stock.Class] {
+	for j, desired := range p.Inventories {
+		if desired.Carried && !s.carried[desired.Class] {
 			continue
 		}
-		if _, err := s.tree.SetInventory(uuid, stock.Class, stocks[j]); err != nil {
+		if _, err := s.tree.SetInventory(uuid, desired.Class, inventories[j]); err != nil {
 			return err
 		}
 	}
 	if p.Site.Kind == assignment.PCI { // all of its traits are the configuration's, as in Nova
-		_, err := s.tree.SetTraits(uuid, s.traits(p, uuid, s.there[i]))
+		_, err := s.tree.SetTraits(uuid, s.traits(p, uuid, s.exists[i]))
 		return err
 	}
-	if _, err := s.tree.AddTraits(uuid, s.traits(p, uuid, s.there[i])...); err != nil {
+	if _, err := s.tree.AddTraits(uuid, s.traits(p, uuid, s.exists[i])...); err != nil {
 		return err
 	}
 	_, err := s.tree.RemoveTraits(uuid, w.stale(p)...)
@@ -236,7 +237,7 @@ func (w *Wanted) put(s *standing, i int, stocks []providertree.Inventory) error 
 // traits returns the traits to add to a provider. A provider that another program made, as its uuid
 // shows, does not get OWNER_NOVA: Nova before 2026.2 does not set it, and adopting its tree takes
 // no write.
-func (s *standing) traits(p *Provider, uuid string, there bool) []string {
+func (s *ownedSubtree) traits(p *Provider, uuid string, there bool) []string {
 	made, err := providertree.ChildUUID(s.root, p.Key)
 	if now, _ := s.tree.Provider(uuid); !there || err == nil && made == uuid || now.HasTrait(traitNova) {
 		return p.Traits
@@ -245,7 +246,7 @@ func (s *standing) traits(p *Provider, uuid string, there bool) []string {
 }
 
 // place brings a provider below its parent, under its name.
-func (s *standing) place(p *Provider, uuid string, there bool) error {
+func (s *ownedSubtree) place(p *Provider, uuid string, there bool) error {
 	parent, found := s.tree.ProviderByName(p.Parent)
 	if !found {
 		return fmt.Errorf("its parent %q is not in the tree", p.Parent)

@@ -95,14 +95,14 @@ func (h HostTraits) Verdicts() map[string]bool {
 	h.encryptionVerdicts(out)
 	g := h.guests()
 	for _, r := range rules {
-		if v := r.of(g); v != unknown {
+		if v := r.evaluate(g); v != unknown {
 			out[r.trait] = v == yes
 		}
 	}
 	for _, r := range more {
 		switch h.Config.More {
 		case ReportTrait:
-			if v := r.of(g); v != unknown {
+			if v := r.evaluate(g); v != unknown {
 				out[r.trait] = v == yes
 			}
 		case RemoveTrait:

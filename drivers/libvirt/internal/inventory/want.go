@@ -51,8 +51,8 @@ func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
 	b.mdevs()
 	b.pci()
 	b.encryption()
-	b.noteUnlocated("inventory-no-cell", "devices that report no NUMA cell", b.homeless)
-	b.noteUnlocated("inventory-cells", "devices that report a NUMA cell that the host does not have", b.lost)
+	b.noteUnlocated("inventory-no-cell", "devices that report no NUMA cell", b.withoutCell)
+	b.noteUnlocated("inventory-cells", "devices that report a NUMA cell that the host does not have", b.inUnknownCell)
 	b.check()
 	if len(b.problems) > 0 {
 		return Wanted{}, nil, errors.Join(b.problems...)
@@ -66,8 +66,9 @@ type builder struct {
 	w Wanted
 	// cells are the names of the cells' providers, by number.
 	cells map[int]string
-	// homeless are the devices that are in no cell, lost those in one that the host does not have.
-	homeless, lost []string
+	// withoutCell are the devices that are in no cell, inUnknownCell those in one that the host
+	// does not have.
+	withoutCell, inUnknownCell []string
 
 	discrepancies []machine.Discrepancy
 	problems      []error
@@ -78,24 +79,24 @@ func (b *builder) addProblem(key, format string, args ...any) {
 }
 
 // add takes an inventory in, if there is any of it. key is what asked for what is reserved.
-func (b *builder) add(p *Provider, s Stock, key string) {
+func (b *builder) add(p *Provider, s DesiredInventory, key string) {
 	switch {
 	case s.Total <= 0:
 	case s.Reserved > s.Total || s.Reserved < 0:
 		b.addProblem(key, "reserves %d of %s, but %s has only %d", s.Reserved, s.Class, p.Name, s.Total)
 	default:
-		p.Stock = append(p.Stock, s)
+		p.Inventories = append(p.Inventories, s)
 	}
 }
 
-func (b *builder) vcpu(n int, reserved int64) Stock {
-	return Stock{Class: classVCPU, Total: int64(n), Reserved: reserved, MaxUnit: int64(n),
+func (b *builder) vcpu(n int, reserved int64) DesiredInventory {
+	return DesiredInventory{Class: classVCPU, Total: int64(n), Reserved: reserved, MaxUnit: int64(n),
 		Ratio: b.CPURatio, Initial: b.InitialCPURatio}
 }
 
-func (b *builder) memory(kib uint64, reserved int64) Stock {
+func (b *builder) memory(kib uint64, reserved int64) DesiredInventory {
 	mb := int64(min(kib/kibPerMiB, providertree.MaxUnit))
-	return Stock{Class: classMemory, Total: mb, Reserved: reserved, MaxUnit: mb,
+	return DesiredInventory{Class: classMemory, Total: mb, Reserved: reserved, MaxUnit: mb,
 		Ratio: b.RAMRatio, Initial: b.InitialRAMRatio}
 }
 
@@ -143,7 +144,9 @@ var rootClasses = []rootClass{
 	{named(classVCPU), flat(
 		func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
 	{named(classPCPU), flat(
-		func(b *builder, root *Provider) { b.add(root, fixedStock(classPCPU, int64(len(b.Dedicated)), 0), "") })},
+		func(b *builder, root *Provider) {
+			b.add(root, fixedInventory(classPCPU, int64(len(b.Dedicated)), 0), "")
+		})},
 	{named(classMemory), flat(func(b *builder, root *Provider) {
 		b.add(root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
 	})},
@@ -190,13 +193,13 @@ func (b *builder) disk(root *Provider) {
 	if b.ReservedDiskMB%mibPerGiB > 0 {
 		reserved++ // as in Nova
 	}
-	b.add(root, Stock{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio,
+	b.add(root, DesiredInventory{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio,
 		Initial: b.InitialDiskRatio}, reservedDiskKey)
 }
 
 func (b *builder) pmem(root *Provider) {
 	for _, class := range slices.Sorted(maps.Keys(b.PMEM)) {
-		b.add(root, fixedStock(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
+		b.add(root, fixedInventory(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
 	}
 }
 
@@ -211,9 +214,9 @@ func (b *builder) rootPages(root *Provider) {
 		}
 	}
 	for _, class := range slices.Sorted(maps.Keys(total)) {
-		stock := fixedStock(class, total[class], reserved[class])
-		stock.Carried = true
-		b.add(root, stock, selection.ReservedPagesKey)
+		inv := fixedInventory(class, total[class], reserved[class])
+		inv.Carried = true
+		b.add(root, inv, selection.ReservedPagesKey)
 	}
 }
 
@@ -247,15 +250,15 @@ func (b *builder) numa() {
 		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA},
 			Site: assignment.Provider{Kind: assignment.Cell, Cell: c.ID}}
 		b.add(&p, b.vcpu(shared[c.ID], reservedCPUs[i]), reservedCPUsKey)
-		b.add(&p, fixedStock(classPCPU, int64(dedicated[c.ID]), 0), "")
+		b.add(&p, fixedInventory(classPCPU, int64(dedicated[c.ID]), 0), "")
 		b.add(&p, b.memory(c.MemoryKiB, reservedMemory[i]), reservedMemoryKey)
 		if at := slices.IndexFunc(b.Memory, func(m selection.PagesCell) bool { return m.ID == c.ID }); at >= 0 {
 			for _, pages := range b.Memory[at].Pages {
-				b.add(&p, fixedStock(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved),
+				b.add(&p, fixedInventory(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved),
 					selection.ReservedPagesKey)
 			}
 		}
-		if p.stock(classVCPU) != nil || p.stock(classPCPU) != nil {
+		if p.inventory(classVCPU) != nil || p.inventory(classPCPU) != nil {
 			p.Traits = append(p.Traits, ofCPUs(b.Traits)...)
 		}
 		b.cells[c.ID] = p.Name
@@ -322,9 +325,9 @@ func (b *builder) below(device string, cell int) string {
 		return name
 	}
 	if cell != machine.NoCell {
-		b.lost = append(b.lost, fmt.Sprintf("%s (%d)", device, cell))
+		b.inUnknownCell = append(b.inUnknownCell, fmt.Sprintf("%s (%d)", device, cell))
 	} else if len(b.cells) > 1 {
-		b.homeless = append(b.homeless, device)
+		b.withoutCell = append(b.withoutCell, device)
 	}
 	return b.Node
 }
@@ -362,7 +365,7 @@ func (b *builder) mdevs() {
 		if b.TypeTraits && m.TypeTrait != "" {
 			p.Traits = append(p.Traits, m.TypeTrait)
 		}
-		b.add(&p, fixedStock(m.Class, min(int64(m.Total), providertree.MaxUnit), 0), "")
+		b.add(&p, fixedInventory(m.Class, min(int64(m.Total), providertree.MaxUnit), 0), "")
 		b.w.Providers = append(b.w.Providers, p)
 	}
 	b.w.mdevTraits = slices.DeleteFunc(b.w.mdevTraits, func(t string) bool { return t == "" || t == traitNova })
@@ -376,18 +379,18 @@ func (b *builder) pci() {
 			Traits: append([]string{traitNova}, d.Traits...),
 			Site:   assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}
-		stock := fixedStock(d.Class, int64(d.Total()), 0)
-		stock.Ratio, stock.Initial, stock.Lenient = 0, 1, true
+		inv := fixedInventory(d.Class, int64(d.Total()), 0)
+		inv.Ratio, inv.Initial, inv.Lenient = 0, 1, true
 		for _, passed := range d.Devices {
 			p.Site.Devices = append(p.Site.Devices, passed.Address)
 			if d.OneTimeUse && b.Taken[passed.Address] {
-				stock.Reserved = stock.Total
+				inv.Reserved = inv.Total
 			}
 		}
-		if stock.Total == 0 {
+		if inv.Total == 0 {
 			continue
 		}
-		b.add(&p, stock, "")
+		b.add(&p, inv, "")
 		b.w.Providers = append(b.w.Providers, p)
 	}
 }
@@ -402,9 +405,9 @@ func (b *builder) encryption() {
 			Site: assignment.Provider{Kind: assignment.Encryption, Security: e.Security,
 				Class: selection.EncryptionClass},
 		}
-		stock := fixedStock(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
-		stock.MaxUnit = e.MaxUnit
-		b.add(&p, stock, selection.EncryptedGuestsKey)
+		inv := fixedInventory(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
+		inv.MaxUnit = e.MaxUnit
+		b.add(&p, inv, selection.EncryptedGuestsKey)
 		b.w.Providers = append(b.w.Providers, p)
 	}
 }
@@ -414,7 +417,7 @@ func (b *builder) encryption() {
 func (b *builder) check() {
 	seen := map[string]bool{}
 	for _, p := range b.w.Providers {
-		for _, s := range p.Stock {
+		for _, s := range p.Inventories {
 			if !b.w.owns(p.Site.Kind, s.Class) {
 				b.problems = append(b.problems,
 					fmt.Errorf("resource provider %q: %s is not among the classes that the driver can remove there",

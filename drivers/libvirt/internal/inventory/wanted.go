@@ -32,9 +32,9 @@ type Provider struct {
 	// Key stays with the device or cell. With the root's uuid it makes the provider's own, if it is
 	// new.
 	Key string
-	// Stock are the inventories, in no particular order, each class once.
-	Stock  []Stock
-	Traits []string
+	// Inventories are in no particular order, each class once.
+	Inventories []DesiredInventory
+	Traits      []string
 	// Site is what the provider stands for on the host.
 	Site assignment.Provider
 
@@ -43,8 +43,8 @@ type Provider struct {
 	typeTrait string
 }
 
-// Stock is a desired inventory. min_unit and step_size are 1.
-type Stock struct {
+// DesiredInventory is an inventory that a provider is to have. min_unit and step_size are 1.
+type DesiredInventory struct {
 	Class           string
 	Total, Reserved int64
 	MaxUnit         int64
@@ -59,16 +59,16 @@ type Stock struct {
 	Carried bool
 }
 
-func (p *Provider) stock(class string) *Stock {
-	if i := slices.IndexFunc(p.Stock, func(s Stock) bool { return s.Class == class }); i >= 0 {
-		return &p.Stock[i]
+func (p *Provider) inventory(class string) *DesiredInventory {
+	if i := slices.IndexFunc(p.Inventories, func(s DesiredInventory) bool { return s.Class == class }); i >= 0 {
+		return &p.Inventories[i]
 	}
 	return nil
 }
 
-// fixedStock is an inventory of things that are there or not: nothing is overcommitted.
-func fixedStock(class string, total, reserved int64) Stock {
-	return Stock{Class: class, Total: total, Reserved: reserved, MaxUnit: total, Ratio: 1}
+// fixedInventory is an inventory of things that are there or not: nothing is overcommitted.
+func fixedInventory(class string, total, reserved int64) DesiredInventory {
+	return DesiredInventory{Class: class, Total: total, Reserved: reserved, MaxUnit: total, Ratio: 1}
 }
 
 // computing reports whether a class is one that moves between the root and the cells.
@@ -80,7 +80,7 @@ func computing(class string) bool {
 // hasInventory reports whether some desired provider of a kind has inventory of a class.
 func (w *Wanted) hasInventory(kind assignment.Kind, class string) bool {
 	return slices.ContainsFunc(w.Providers,
-		func(p Provider) bool { return p.Site.Kind == kind && p.stock(class) != nil })
+		func(p Provider) bool { return p.Site.Kind == kind && p.inventory(class) != nil })
 }
 
 // hasKind reports whether a provider of a kind is desired.

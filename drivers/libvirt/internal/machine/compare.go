@@ -69,10 +69,10 @@ func byKey[K cmp.Ordered, V any](kernel, libvirt []V, key func(V) K) (both [][2]
 }
 
 func (c *comparison) cells(kernel, libvirt Machine) {
-	both, apart := byKey(kernel.Cells, libvirt.Cells, func(v Cell) int { return v.ID })
+	both, differing := byKey(kernel.Cells, libvirt.Cells, func(v Cell) int { return v.ID })
 	var cpus, memory, pages []string
-	for i, text := range apart {
-		apart[i] = "NUMA cell " + text
+	for i, text := range differing {
+		differing[i] = "NUMA cell " + text
 	}
 	for _, b := range both {
 		k, l := b[0], b[1]
@@ -89,7 +89,7 @@ func (c *comparison) cells(kernel, libvirt Machine) {
 			pages = append(pages, fmt.Sprintf("NUMA cell %d has %s", k.ID, text))
 		}
 	}
-	c.add("numa-cells", apart)
+	c.add("numa-cells", differing)
 	c.add("numa-cpus", cpus)
 	c.add("numa-memory", memory)
 	c.add("huge-pages", pages)
@@ -130,7 +130,7 @@ func pagesApart(kernel, libvirt []Pages) string {
 }
 
 func (c *comparison) devices(kernel, libvirt Machine) {
-	both, apart := byKey(kernel.Devices, libvirt.Devices, func(d Device) string { return d.Address.String() })
+	both, differing := byKey(kernel.Devices, libvirt.Devices, func(d Device) string { return d.Address.String() })
 	var identity, drivers, cells, functions []string
 	for _, b := range both {
 		k, l := b[0], b[1]
@@ -155,7 +155,7 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 				k.Address, sriov(k), sriov(l)))
 		}
 	}
-	c.add("pci-devices", apart)
+	c.add("pci-devices", differing)
 	c.add("pci-identity", identity)
 	c.add("pci-driver", drivers)
 	c.add("pci-numa", cells)
@@ -191,7 +191,7 @@ func sriov(d Device) string {
 }
 
 func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
-	both, apart := byKey(kernel.Parents, libvirt.Parents, func(p MdevParent) string { return p.Name })
+	both, differing := byKey(kernel.Parents, libvirt.Parents, func(p MdevParent) string { return p.Name })
 	var types, mdevs []string
 	for _, b := range both {
 		k, l := b[0], b[1]
@@ -219,7 +219,7 @@ func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
 			mdevs = append(mdevs, fmt.Sprintf("%s on %s", text, k.Name))
 		}
 	}
-	c.add("mdev-parents", apart)
+	c.add("mdev-parents", differing)
 	c.add("mdev-types", types)
 	c.add("mdevs", mdevs)
 }

@@ -203,11 +203,11 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 	for _, cpu := range m.CPUs {
 		isolated[cpu.ID] = cpu.Isolated
 	}
-	if alone := filter(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(alone) > 0 {
+	if both := filter(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(both) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf("cpu-isolated",
 			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does "+
 				"not balance guests' vCPUs over them. Remove them from %s, or dedicate them (%s)",
-			machine.FormatCPUs(alone), SharedCPUsKey, DedicatedCPUsKey))
+			machine.FormatCPUs(both), SharedCPUsKey, DedicatedCPUsKey))
 	}
 	var torn []int
 	for _, cell := range c.Cells {

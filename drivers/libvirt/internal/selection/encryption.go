@@ -62,11 +62,11 @@ func (p EncryptionProvider) Name(node string) string { return node + "_" + p.Suf
 // kind is a kind of memory encryption.
 type kind struct {
 	EncryptionProvider
-	// word is what people call it, module the parameter of kvm_amd.
-	word, module string
+	// label is what people call it, module the parameter of kvm_amd.
+	label, module string
 }
 
-func (k kind) discrepancy() string { return strings.ToLower(k.word) }
+func (k kind) discrepancy() string { return strings.ToLower(k.label) }
 func (k kind) parameter() string   { return "/sys/module/kvm_amd/parameters/" + k.module }
 
 // all are the kinds, in the order in which one builds on the other.
@@ -109,12 +109,12 @@ func (l EncryptionLimit) Choose(
 			p.Total = *most.esGuests
 			p.Reserved = reserved(p, offered, held)
 		}
-		if p.Total > 0 && (p.Security != domain.SEVES || stands(offered, held)) {
+		if p.Total > 0 && (p.Security != domain.SEVES || hasOwnProvider(offered, held)) {
 			out = append(out, p)
 		} else if n := held[p.Security]; n > 0 {
 			d.addf("sev-guests-"+k.discrepancy(),
 				"%d domain(s) use %s, but no contexts are reported for it: the host cannot run them, or the "+
-					"configuration allows none", n, k.word)
+					"configuration allows none", n, k.label)
 		}
 	}
 	if n := held[domain.SEVES] + held[domain.SEVSNP]; most.esGuests != nil && n > *most.esGuests &&
@@ -127,8 +127,8 @@ func (l EncryptionLimit) Choose(
 	return out, d
 }
 
-// stands reports whether SEV-ES has its own provider.
-func stands(offered map[domain.Security]bool, held map[domain.Security]int64) bool {
+// hasOwnProvider reports whether SEV-ES has its own provider.
+func hasOwnProvider(offered map[domain.Security]bool, held map[domain.Security]int64) bool {
 	return !offered[domain.SEVSNP] || held[domain.SEVES] > 0
 }
 
@@ -212,11 +212,11 @@ func ParseEncryption(c MemoryEncryptionConfig) (EncryptionLimit, error) {
 }
 
 // HeldEncryption are the current providers of a tree, for when it is unknown what the host has.
-// stock is the inventory of a provider by the end of its name; false if there is none.
-func HeldEncryption(stock func(suffix string) (providertree.Inventory, bool)) []EncryptionProvider {
+// inventory is the inventory of a provider by the end of its name; false if there is none.
+func HeldEncryption(inventory func(suffix string) (providertree.Inventory, bool)) []EncryptionProvider {
 	var out []EncryptionProvider
 	for _, k := range all {
-		if inv, has := stock(k.Suffix); has {
+		if inv, has := inventory(k.Suffix); has {
 			p := k.EncryptionProvider
 			p.Total, p.Reserved, p.MaxUnit = inv.Total, inv.Reserved, inv.MaxUnit
 			out = append(out, p)
@@ -277,31 +277,31 @@ func (h EncryptionHost) kinds(l limits, d *discrepancies) map[domain.Security]bo
 		k = *h.Kernel
 	}
 	es := h.Libvirt.SEV && l.esGuests != nil && *l.esGuests > 0
-	saw := map[domain.Security]witnesses{
+	witnessed := map[domain.Security]witnesses{
 		domain.SEV:    {h.Libvirt.SEV, k.SEV},
 		domain.SEVES:  {es, k.SEV && k.ES},
 		domain.SEVSNP: {es && h.Libvirt.SNP, k.SEV && k.SNP},
 	}
 	offered := map[domain.Security]bool{}
 	for _, kind := range all {
-		w, sev := saw[kind.Security], kind.Security == domain.SEV
+		w, sev := witnessed[kind.Security], kind.Security == domain.SEV
 		offered[kind.Security] = w.libvirt && w.kernel && (sev || offered[domain.SEV])
 		switch {
 		case !sev && !offered[domain.SEV]: // said of SEV, or there is nothing to say
 		case w.libvirt && !w.kernel:
 			d.addf(kind.discrepancy(),
 				"libvirt offers %s, but the kernel has not enabled it (%s): it is not reported. Load kvm_amd with "+
-					"%s=1, or restart libvirtd so that it probes again", kind.word, kind.parameter(), kind.module)
+					"%s=1, or restart libvirtd so that it probes again", kind.label, kind.parameter(), kind.module)
 		case w.kernel && !w.libvirt && l.esGuests == nil && !sev:
 			d.addf(kind.discrepancy(),
 				"the kernel has enabled %s (%s), but libvirt does not report how many such guests can run (8.0 and "+
 					"later do): it is not reported",
-				kind.word, kind.parameter())
+				kind.label, kind.parameter())
 		case w.kernel && !w.libvirt:
 			d.addf(kind.discrepancy(),
 				"the kernel has enabled %s (%s), but libvirt does not offer it: it is not reported. The firmware "+
 					"may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: "+
-					"then remove its capabilities cache and restart it", kind.word, kind.parameter())
+					"then remove its capabilities cache and restart it", kind.label, kind.parameter())
 		}
 	}
 	return offered

@@ -148,21 +148,21 @@ func SplitReserved(reservedMB int64, totals []int64) ([]int64, error) {
 	if sum == 0 {
 		return shares, nil
 	}
-	type rest struct {
+	type remainder struct {
 		cell  int
 		parts uint64 // of sum
 	}
-	var rests []rest
+	var rests []remainder
 	left := reservedMB
 	for i, t := range totals {
 		high, low := bits.Mul64(uint64(reservedMB), uint64(max(t, 0)))
 		share, parts := bits.Div64(high, low, sum) // high < sum, because reservedMB <= sum and t <= sum < 2^63
 		shares[i] = int64(share)
 		left -= shares[i]
-		rests = append(rests, rest{i, parts})
+		rests = append(rests, remainder{i, parts})
 	}
 	// What is lost by cutting goes to those that lost most by it.
-	slices.SortStableFunc(rests, func(a, b rest) int { return cmp.Compare(b.parts, a.parts) })
+	slices.SortStableFunc(rests, func(a, b remainder) int { return cmp.Compare(b.parts, a.parts) })
 	for i := range left {
 		shares[rests[i].cell]++
 	}
@@ -209,11 +209,11 @@ func ParsePages(c PagesConfig) (Reserved, error) {
 		return Reserved{}, &plugins.ConfigError{Key: ReservedPagesKey,
 			Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.ReservedHugePages), maxReserved)}
 	}
-	type where struct {
+	type pagesKey struct {
 		cell    int
 		sizeKiB uint64
 	}
-	seen := map[where]string{}
+	seen := map[pagesKey]string{}
 	var r Reserved
 	var all []error
 	for i, written := range c.ReservedHugePages {
@@ -222,7 +222,7 @@ func ParsePages(c PagesConfig) (Reserved, error) {
 			all = append(all, &plugins.ConfigError{Key: one.key + key, Problem: err.Error()})
 			continue
 		}
-		at := where{one.cell, one.sizeKiB}
+		at := pagesKey{one.cell, one.sizeKiB}
 		if before := seen[at]; before != "" {
 			all = append(all,
 				&plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("has the same node and size as %s", before)})

@@ -161,7 +161,7 @@ func (t MdevTypes) discrepancies(m machine.Machine, providers []MdevProvider) []
 	parents := make(map[string]machine.MdevParent, len(m.Parents))
 	for _, p := range m.Parents {
 		parents[p.Name] = p
-		if d, ok := t.others(p); ok {
+		if d, ok := t.checkOthers(p); ok {
 			discrepancies = append(discrepancies, d)
 		}
 	}
@@ -176,8 +176,8 @@ func (t MdevTypes) discrepancies(m machine.Machine, providers []MdevProvider) []
 	return discrepancies
 }
 
-// others adds a discrepancy about devices of another type than the parent's.
-func (t MdevTypes) others(p machine.MdevParent) (machine.Discrepancy, bool) {
+// checkOthers adds a discrepancy about devices of another type than the parent's.
+func (t MdevTypes) checkOthers(p machine.MdevParent) (machine.Discrepancy, bool) {
 	mt := t.typeOf(p.Name)
 	if mt == nil {
 		return machine.Discrepancy{}, false

@@ -78,13 +78,13 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 		return nil, nil, nil
 	}
 	h := host{byAddress: make(map[machine.Address]*machine.Device, len(m.Devices)), specs: s.list,
-		uses: make([]use, len(s.list))}
+		uses: make([]specUse, len(s.list))}
 	devices := slices.Clone(m.Devices)
 	slices.SortFunc(devices, func(a, b machine.Device) int { return a.Address.Compare(b.Address) })
 	for i := range devices {
 		h.byAddress[devices[i].Address] = &devices[i]
 	}
-	providers := map[machine.Address]*building{}
+	providers := map[machine.Address]*providerBuilder{}
 	for i := range devices {
 		d := &devices[i]
 		sp := h.specOf(d)
@@ -99,7 +99,7 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 			at = *d.Physical
 		}
 		if providers[at] == nil {
-			providers[at] = &building{}
+			providers[at] = &providerBuilder{}
 		}
 		if err := providers[at].add(d, sp); err != nil {
 			return nil, nil, err
@@ -117,13 +117,13 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 type host struct {
 	byAddress map[machine.Address]*machine.Device
 	specs     []spec
-	uses      []use
+	uses      []specUse
 }
 
-// use counts what a spec matches.
-type use struct {
+// specUse counts what a spec matches.
+type specUse struct {
 	governed int               // devices whose first spec it is
-	late     int               // devices that it matches, but that an earlier one governs
+	shadowed int               // devices that it matches, but that an earlier one governs
 	bridges  []machine.Address // bridges that it matches
 }
 
@@ -138,7 +138,7 @@ func (h *host) specOf(d *machine.Device) *spec {
 		case d.Class>>16 == classBridge:
 			h.uses[i].bridges = append(h.uses[i].bridges, d.Address)
 		case first != nil:
-			h.uses[i].late++
+			h.uses[i].shadowed++
 		default:
 			h.uses[i].governed++
 			first = &h.specs[i]
@@ -170,21 +170,21 @@ func (h *host) match(s *spec, d *machine.Device) bool {
 // refuse is the error about an impossible request of a spec.
 func (s *spec) refuse(d *machine.Device) error {
 	if s.remote && PCIKindOf(*d) == PCIPhysical {
-		return s.wrong("remote_managed",
+		return s.configError("remote_managed",
 			"matches the physical function %s; only virtual functions can have remote_managed. Use their product_id",
 			d.Address)
 	}
 	return nil
 }
 
-// building is a provider under construction.
-type building struct {
+// providerBuilder is a provider under construction.
+type providerBuilder struct {
 	devices []*machine.Device
 	specs   []*spec
 }
 
 // add takes a device in, unless it does not fit to those that are in.
-func (b *building) add(d *machine.Device, s *spec) error {
+func (b *providerBuilder) add(d *machine.Device, s *spec) error {
 	b.devices, b.specs = append(b.devices, d), append(b.specs, s)
 	if len(b.devices) == 1 {
 		return nil
@@ -196,16 +196,16 @@ func (b *building) add(d *machine.Device, s *spec) error {
 		if first.Physical != nil {
 			pf, vf, pfBy, vfBy = d, first, s, by
 		}
-		return vfBy.wrong("",
+		return vfBy.configError("",
 			"matches %s, a virtual function of %s, which %s matches; only one of the two can be given to guests. "+
 				"Restrict one spec by address or product_id (%04x is the physical function, %04x the virtual one)",
 			vf.Address, pf.Address, pfBy.key(), pf.Product, vf.Product)
 	case pciClassName(s, d) != pciClassName(by, first):
-		return s.wrong("resource_class",
+		return s.configError("resource_class",
 			"is %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
 			pciClassName(s, d), d.Address, first.Address, pciClassName(by, first), by.key(), d.Physical)
 	case !slices.Equal(s.traits, by.traits):
-		return s.wrong("traits",
+		return s.configError("traits",
 			"are %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
 			strings.Join(s.traits, ","), d.Address, first.Address, strings.Join(by.traits, ","), by.key(), d.Physical)
 	}
@@ -221,7 +221,7 @@ func pciClassName(s *spec, d *machine.Device) string {
 
 // provider is the finished one; of is its device, nil if the host hides the physical function of
 // its virtual ones.
-func (b *building) provider(at machine.Address, of *machine.Device) PCIProvider {
+func (b *providerBuilder) provider(at machine.Address, of *machine.Device) PCIProvider {
 	p := PCIProvider{
 		Suffix: strings.ToUpper(at.String()), Address: at, Cell: machine.NoCell,
 		Class:  pciClassName(b.specs[0], b.devices[0]),
@@ -257,28 +257,28 @@ func (h *host) discrepancies(m machine.Machine, providers []PCIProvider) []machi
 	}
 	for _, p := range providers {
 		for _, passed := range p.Devices {
-			discrepancies = append(discrepancies, h.aboutDevice(passed, mdevs)...)
+			discrepancies = append(discrepancies, h.deviceDiscrepancies(passed, mdevs)...)
 		}
 	}
 	return discrepancies
 }
 
 // unused adds a discrepancy about a spec that selects nothing.
-func (h *host) unused(s *spec, u use) (machine.Discrepancy, bool) {
+func (h *host) unused(s *spec, u specUse) (machine.Discrepancy, bool) {
 	if u.governed > 0 {
 		return machine.Discrepancy{}, false
 	}
 	why := "no device of the host matches it"
 	switch {
-	case u.late > 0:
-		why = fmt.Sprintf("earlier entries match all its devices (%d)", u.late)
+	case u.shadowed > 0:
+		why = fmt.Sprintf("earlier entries match all its devices (%d)", u.shadowed)
 	case len(u.bridges) > 0:
 		why = "only bridges match it (" + list(u.bridges) + "), which cannot be given to guests"
 	}
 	return machine.Discrepancyf(fmt.Sprintf("pci-unused-%d", s.index), "%s does nothing: %s", s.key(), why), true
 }
 
-func (h *host) aboutDevice(p PCIPassed, mdevs map[machine.Address]bool) []machine.Discrepancy {
+func (h *host) deviceDiscrepancies(p PCIPassed, mdevs map[machine.Address]bool) []machine.Discrepancy {
 	d := h.byAddress[p.Address]
 	at := d.Address.String()
 	var discrepancies []machine.Discrepancy

@@ -103,7 +103,7 @@ type spec struct {
 
 func (s spec) key() string { return fmt.Sprintf("%s[%d]", PCISpecKey, s.index) }
 
-func (s spec) wrong(key, format string, args ...any) error {
+func (s spec) configError(key, format string, args ...any) error {
 	at := s.key()
 	if key != "" {
 		at += "." + key
@@ -123,7 +123,7 @@ func ParsePCI(c PCIConfig) (PCISpecs, error) {
 	for i, written := range c.PCISpecs {
 		s, err := parse(i, written)
 		if err == nil && s.oneTime && !c.ReportPCI {
-			err = s.wrong("one_time_use", "needs %s = true: only Placement can record that the device was used",
+			err = s.configError("one_time_use", "needs %s = true: only Placement can record that the device was used",
 				PCIReportKey)
 		}
 		specs.list, wrong = append(specs.list, s), append(wrong, err)
@@ -137,25 +137,25 @@ func ParsePCI(c PCIConfig) (PCISpecs, error) {
 func parse(i int, w PCISpec) (spec, error) {
 	s := spec{index: i, network: w.PhysicalNetwork}
 	if w.DevName != "" {
-		return s, s.wrong("devname",
+		return s, s.configError("devname",
 			"devices in Placement cannot be named by their interface (%q); give its PCI address (address)", w.DevName)
 	}
 	var err error
 	if s.vendor, err = id(w.VendorID); err != nil {
-		return s, s.wrong("vendor_id", "%v", err)
+		return s, s.configError("vendor_id", "%v", err)
 	}
 	if s.product, err = id(w.ProductID); err != nil {
-		return s, s.wrong("product_id", "%v", err)
+		return s, s.configError("product_id", "%v", err)
 	}
 	if s.address, err = parseAddress(w.Address); err != nil {
-		return s, s.wrong("address", "%v", err)
+		return s, s.configError("address", "%v", err)
 	}
 	if s.classPrefix, s.classBits, err = parseClass(w.Class); err != nil {
-		return s, s.wrong("class", "%v", err)
+		return s, s.configError("class", "%v", err)
 	}
 	if w.ResourceClass != "" {
 		if s.resourceClass, err = extraspecs.ClassName(w.ResourceClass); err != nil {
-			return s, s.wrong("resource_class", "%v", err)
+			return s, s.configError("resource_class", "%v", err)
 		}
 	}
 	if err = s.parseFlags(w); err != nil {
@@ -163,10 +163,10 @@ func parse(i int, w PCISpec) (spec, error) {
 	}
 	traits, err := names(w.Traits)
 	if err != nil {
-		return s, s.wrong("traits", "%v", err)
+		return s, s.configError("traits", "%v", err)
 	}
 	if traits, err = extraspecs.TraitNames(traits); err != nil {
-		return s, s.wrong("traits", "%v", err)
+		return s, s.configError("traits", "%v", err)
 	}
 	s.traits = append(s.traits, traits...)
 	slices.Sort(s.traits)
@@ -188,7 +188,7 @@ func (s *spec) parseFlags(w PCISpec) error {
 	} {
 		var err error
 		if *f.into, err = flag(f.raw, f.missing); err != nil {
-			return s.wrong(f.key, "%v", err)
+			return s.configError(f.key, "%v", err)
 		}
 	}
 	s.traits = []string{TraitManaged}

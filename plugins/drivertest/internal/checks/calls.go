@@ -220,12 +220,12 @@ func describe(err error) string {
 		text = f.Words
 	case protocol.KindOther, protocol.KindUnsupported:
 	}
-	for i, o := range f.Violations {
+	for i, v := range f.Violations {
 		if i == 3 {
 			text += fmt.Sprintf("; and %d more violations", len(f.Violations)-i)
 			break
 		}
-		text += "; " + plugins.Violation(o).String()
+		text += "; " + plugins.Violation(v).String()
 	}
 	text = strings.TrimPrefix(text, "; ")
 	const most = 600

@@ -292,7 +292,7 @@ func checkTooFull(ctx context.Context, b *Bench) error {
 	if f.Kind != protocol.KindReshapeFailed {
 		return failf(sent, "%s", describe(answer))
 	}
-	if !slices.ContainsFunc(f.Violations, func(o protocol.Violation) bool { return o.Consumer == consumerName(0) }) {
+	if !slices.ContainsFunc(f.Violations, func(v protocol.Violation) bool { return v.Consumer == consumerName(0) }) {
 		return failf(sent, "%s: the consumer %s is not among the violations", describe(answer), consumerName(0))
 	}
 	return nil
