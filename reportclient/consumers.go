@@ -210,9 +210,9 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 	return true, c.putAllocations(ctx, consumer, rest)
 }
 
-// OwnConsumers returns those of some resource providers that Placement lets this host read: its
+// OwnProviders returns those of some resource providers that Placement lets this host read: its
 // own, if that Placement knows hosts, and otherwise all that exist. Cost: one GET for each.
-func (c *Client) OwnConsumers(ctx context.Context, providers []string) ([]string, error) {
+func (c *Client) OwnProviders(ctx context.Context, providers []string) ([]string, error) {
 	var ours []string
 	for _, uuid := range slices.Sorted(slices.Values(providers)) {
 		switch _, err := c.Usages(ctx, uuid); {

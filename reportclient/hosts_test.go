@@ -380,7 +380,7 @@ func TestAsHost(t *testing.T) {
 	if err != nil || !away.Elsewhere || away.Empty() {
 		t.Errorf("a consumer on another host: %+v, %v", away, err)
 	}
-	if ours, err := client.OwnConsumers(ctx,
+	if ours, err := client.OwnProviders(ctx,
 		slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); err != nil ||
 		!slices.Equal(ours, []string{id(cn1)}) {
 		t.Errorf("ours are %v, %v", ours, err)

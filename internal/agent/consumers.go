@@ -159,7 +159,7 @@ func (gi guestIndex) withoutAllocations(node string, providers []control.Provide
 type consumers interface {
 	Consumer(ctx context.Context, uuid string) (reportclient.Consumer, error)
 	DeleteOurPart(ctx context.Context, consumer reportclient.Consumer, ours []string) (changed bool, err error)
-	OwnConsumers(ctx context.Context, providers []string) ([]string, error)
+	OwnProviders(ctx context.Context, providers []string) ([]string, error)
 }
 
 // grants provides the allocations of servers to the worker.
@@ -193,7 +193,7 @@ func (g grants) Remove(ctx context.Context, uuid string) error {
 		held := slices.Collect(maps.Keys(c.Resources))
 		_, err = g.placement.DeleteOurPart(ctx, c, held)
 		if errors.Is(err, reportclient.ErrHostRefused) {
-			if held, err = g.placement.OwnConsumers(ctx, held); err == nil {
+			if held, err = g.placement.OwnProviders(ctx, held); err == nil {
 				_, err = g.placement.DeleteOurPart(ctx, c, held)
 			}
 		}

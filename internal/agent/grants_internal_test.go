@@ -26,7 +26,7 @@ type contested struct {
 	elsewhere  bool
 }
 
-func (c *contested) OwnConsumers(context.Context, []string) ([]string, error) { return c.ours, nil }
+func (c *contested) OwnProviders(context.Context, []string) ([]string, error) { return c.ours, nil }
 
 func (c *contested) Consumer(_ context.Context, uuid string) (reportclient.Consumer, error) {
 	c.reads++
