@@ -65,6 +65,8 @@ func BenchmarkKey(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var key Key
-		testproc.Check(b, key.UnmarshalJSON([]byte(keys[0])))
+		if err := key.UnmarshalJSON([]byte(keys[0])); err != nil { // Check would cost a third as much
+			b.Fatal(err)
+		}
 	}
 }

@@ -452,6 +452,8 @@ func BenchmarkKnownToken(b *testing.B) {
 	r := request(token)
 	b.ReportAllocs()
 	for b.Loop() {
-		testproc.Try(a.Authenticate(r)).Or(b)
+		if _, err := a.Authenticate(r); err != nil { // Try would cost half as much again
+			b.Fatal(err)
+		}
 	}
 }
