@@ -12,8 +12,8 @@
 // programs that must work while no service runs, such as an offline upgrade, an http.RoundTripper
 // on the same handler in their own process.
 //
-// Commands for operators work on the same database: ManagedDatabase opens it or asks the service
-// that has it open, adopts a database of OpenStack's Placement and hands it back, upgrades its
-// schema and deletes records that nothing needs. The package also has the service's admin socket,
-// its configuration and its metrics.
+// Commands for operators work on the same database. ManagedDatabase reads it, upgrades its schema
+// and makes the consumer records that it lacks, in the service of this process that has it open if
+// there is one. Adopt takes over a database of OpenStack's Placement, and HandBack gives it back.
+// The package also has the service's admin socket, its configuration and its metrics.
 package placement

@@ -87,12 +87,12 @@ var latencyBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .02
 
 // requestMetrics count what Placement's answers have beside those of any service.
 type requestMetrics struct {
-	conflicts   *prometheus.CounterVec
-	received    prometheus.Counter
-	sent        prometheus.Counter
-	stale       prometheus.Counter
-	limited     prometheus.Counter
-	limitedOver prometheus.Counter
+	conflicts    *prometheus.CounterVec
+	received     prometheus.Counter
+	sent         prometheus.Counter
+	stale        prometheus.Counter
+	limited      prometheus.Counter
+	overCapacity prometheus.Counter
 }
 
 func newRequestMetrics() requestMetrics {
@@ -117,7 +117,7 @@ func newRequestMetrics() requestMetrics {
 				"names the host.",
 		}),
 	}
-	c.limitedOver = prometheus.NewCounter(prometheus.CounterOpts{
+	c.overCapacity = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "placement_host_over_capacity_total",
 		Help: "Writes of hosts that were refused because the host reports more than it is admitted to; the log " +
 			"names the host.",
@@ -127,7 +127,7 @@ func newRequestMetrics() requestMetrics {
 }
 
 func (r *requestMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{r.conflicts, r.received, r.sent, r.stale, r.limited, r.limitedOver}
+	return []prometheus.Collector{r.conflicts, r.received, r.sent, r.stale, r.limited, r.overCapacity}
 }
 
 // Answered implements api.Observer. Cost: about 0.2 µs and no allocation.
@@ -144,7 +144,7 @@ func (m *metrics) Answered(a osapi.Answer) {
 		c.conflicts.WithLabelValues(a.Code).Inc()
 	}
 	if a.Code == string(wire.CodeHostCapacity) {
-		c.limitedOver.Inc()
+		c.overCapacity.Inc()
 	}
 }
 

@@ -16,7 +16,8 @@
 //	pluginhost   ── gRPC, mTLS, unix ──▶  Serve ──▶ Driver
 //
 // The five methods of [Driver] are all that a driver needs. A driver that also has the methods of
-// one of these interfaces announces it as a capability, and the agent calls them:
+// one of these interfaces announces it as a capability, unless that is Renamer, and the agent calls
+// them:
 //
 //	the process   Watcher, HealthChecker, Warner, Shutdowner
 //	a node        CapabilityReporter, ProductNamer, HypervisorReporter, NodeChecker

@@ -29,9 +29,9 @@ const (
 //     [Inventory.Check], and no trait that is the agent's own. What was there before stays,
 //     whatever it is: Placement has ways to hold it.
 //
-// Rules that can be checked without the tree before hold for every Tree: [Tree.Populate] refuses
-// what breaks them with [Violations]. If before is nil or lacks the node, only providers and their
-// items are checked.
+// Rules about one provider, and about the uuids, names and parents of all, hold for every Tree:
+// [Tree.Populate] refuses what breaks them with [Violations]. If before is nil or lacks the node,
+// only providers and their items are checked.
 //
 // Cost: O(size of both trees); providers that both share, as clones do, are skipped.
 func Check(before, after *Tree, node string) Violations {

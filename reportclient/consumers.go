@@ -66,9 +66,9 @@ type Holdings struct {
 }
 
 // Holdings reads all allocations of a compute node, of every resource provider and class. A node
-// that Placement does not know has none. A consumer whose allocations are deleted during the call
-// is left out. Apart from that the result is not a snapshot: the generation of a consumer shows,
-// when its allocations are written, whether they are still as they were read.
+// that Placement does not know has none. A consumer that has no allocations of the node any more
+// when it is read is left out. Apart from that the result is not a snapshot: the generation of a
+// consumer shows, when its allocations are written, whether they are still as they were read.
 //
 // Cost: two GETs, two for each provider, and one for each consumer. Nothing is cached.
 func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {

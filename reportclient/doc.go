@@ -42,9 +42,9 @@
 //	       └─ neither, or no answer ──▶ unknown: Placement is unavailable
 //
 // A reshape costs one request. The generations afterwards are known without reading. Placement
-// raises that of a provider whose inventory moves by one for its interim inventory (if it keeps
-// any), by one if allocations of it change, and by one for its final inventory. It raises that of a
-// provider of which only allocations change by at least one.
+// raises the generation of a provider whose inventory moves: by one for its interim inventory,
+// unless it will have none; by one if allocations touch it; and by one for its final inventory. If
+// only allocations of a provider change, it raises the generation by at least one.
 //
 // Comparing costs one GET per provider and consumer of the reshape. A request that may still be on
 // its way is fenced off with a write that changes nothing but a generation, so that "it did not

@@ -90,7 +90,7 @@ func (f flaps) observe(done []reportclient.Operation) {
 type flapValue struct {
 	text   string
 	number int64
-	// was is the text of what Placement had before; "" if that is not known.
+	// before is the text of what Placement had before; "" if that is not known.
 	before string
 }
 

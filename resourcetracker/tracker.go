@@ -29,7 +29,7 @@ type Driver interface {
 	// allocations; nil stands for the given ones, as edited. The driver may keep its arguments.
 	//
 	// If a driver also implements [plugins.Renamer], it is asked after a reshape which classes it
-	// has renamed. It may also implement [LayoutVersioner] and [CapabilityReporter].
+	// has renamed. It may also implement [LayoutMigrator] and [CapabilityReporter].
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
 		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }

@@ -81,7 +81,7 @@ type breaker struct {
 
 	attempt     int         // consecutive failures, the exponent of the delay
 	failures    []time.Time // those within the window, oldest first
-	quarantined bool        // quarantine is over, and the attempt after it has not succeeded yet
+	quarantined bool        // there was a quarantine, and no attempt has succeeded since
 }
 
 // failed records a failure and returns the delay until the next attempt, and whether it is a

@@ -105,8 +105,9 @@ func Guarded(
 	return whole, some, nil
 }
 
-// TryTriggers fails with an error for which TriggersRefused is true if the server lets only
-// administrators create and remove triggers. It tries to remove a trigger, by a name that none has.
+// TryTriggers fails with an error for which [engine.TriggersRefused] is true if the server lets
+// only administrators create and remove triggers. It changes nothing: it tries to remove a trigger,
+// by a name that none has.
 func TryTriggers(ctx context.Context, d *engine.Dialect, db *sql.DB, name string) error {
 	if d != engine.MySQL {
 		return nil

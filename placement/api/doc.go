@@ -31,7 +31,7 @@
 //   - Vary, and Allow with each 405, are always there.
 //   - Some requests that Placement answers with 500 are a 400: a ratio of NaN, half a surrogate
 //     pair, a query of GET /usages that is not in UTF-8, an inventory of an impossible class that
-//     is not an object. No provider has a resource amount of more than 64 bits.
+//     is not an object. A requested amount of more than 64 bits is one that no provider has.
 //   - PUT /resource_providers/{uuid} refuses an empty name, as POST does.
 //   - Of a duplicate key in an object of a body, the last value counts, as in Placement, but the
 //     first must be valid too.

@@ -42,7 +42,8 @@ type exchange struct {
 	v          wire.Version
 	negotiated bool // v is known
 
-	// The snapshot on which a host's request was checked, for its handler; nil for other clients.
+	// readable is the snapshot on which a read of a host was checked, for its handler; nil for all
+	// other requests.
 	readable *ledger.Snapshot
 }
 

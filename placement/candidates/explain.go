@@ -192,7 +192,7 @@ type explainer struct {
 	trees        int   // evaluated
 	work         int   // conditions and names checked, at most
 	rootFailures []int // by condition on roots: how many roots do not meet it and met all before
-	// together counts the trees whose providers of the unsuffixed group do not have one of the
+	// lackingTrait counts the trees whose providers of the unsuffixed group do not have one of the
 	// required traits.
 	lackingTrait []int
 	missing      []int // by part: how many trees lack a provider and had one for each part before

@@ -45,8 +45,9 @@ type Group struct {
 	Required  [][]string
 	Forbidden []string
 	// MemberOf are sets of aggregates, none empty: the provider must be in at least one of each.
-	// It must not be in any aggregate of NotMemberOf. For the unsuffixed group, it is enough that
-	// the root is in one of each, and the root must not be in one of NotMemberOf either.
+	// It must not be in any aggregate of NotMemberOf. For the unsuffixed group, a provider of the
+	// tree, not a sharing one of another tree, also meets MemberOf if the root is in one of each;
+	// and the root must not be in an aggregate of NotMemberOf either.
 	MemberOf    [][]string
 	NotMemberOf []string
 	// InTree is the uuid of a provider in whose tree the group must be served; "" for any.

@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// Search calls give with each candidate for a request, until there are no more, the limit is
-// reached, or give returns false. No candidate is given twice. The error is an UnknownNameError or
-// the context's.
+// Search calls yield with each candidate for a request, until there are no more, the limit is
+// reached, or yield returns false. No candidate is yielded twice. The error is an UnknownNameError
+// or the context's.
 //
 // Cost: about 1 µs for each visited tree of 7 providers, plus the candidates returned. If the
 // rarest condition of the request is rare, only the trees that meet it are visited, otherwise all

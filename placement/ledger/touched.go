@@ -13,8 +13,8 @@ import (
 type Edit[T any] struct{ Before, After *T }
 
 // Touched lists what a transaction changed, compared with its base. Everything that it does not
-// list has the same rows before and after. What it lists may differ only in generation and times.
-// It does not list what the same transaction created and removed.
+// list has the same rows before and after. What it lists may be equal but for its generation and
+// times. It does not list what the same transaction created and removed.
 //
 // Providers are touched by changes of their own rows: name, parent, root, generation, inventories,
 // traits and aggregates. The used amounts of a provider follow from the consumers: a deleted

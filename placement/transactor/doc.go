@@ -19,7 +19,8 @@
 // runs its functions again. What one server acknowledged is in every later
 // Snapshot of the others.
 //
-// What a try to commit a batch means for its writes, by the error of Store.Commit:
+// What a try to commit a batch means for its writes, by the error of Store.Commit (Store and the
+// errors are package ledger's):
 //
 //	outcome           error               answer              then
 //	committed         none                the snapshot

@@ -160,7 +160,7 @@ func (l *Ledger) follow(ctx context.Context) error {
 		return err
 	}
 	if version < had {
-		return l.regressionError(had, version)
+		return l.markRegressed(had, version)
 	}
 	reached := func() bool { return l.current.Load().Version() >= version && !l.stale.Load() }
 	if reached() {
@@ -195,7 +195,7 @@ func (l *Ledger) followLocked(ctx context.Context, base *ledger.Snapshot, versio
 		return err
 	}
 	if delta.Version < version {
-		return l.regressionError(version, delta.Version)
+		return l.markRegressed(version, delta.Version)
 	}
 	next, err := ledger.Refresh(base, delta)
 	if err == nil {
@@ -214,10 +214,10 @@ func (l *Ledger) reload(ctx context.Context) error {
 	return l.reloadLocked(ctx, had)
 }
 
-// regressionError is the error about a store that shows less than it did. Its rows are not
-// believed: other servers, and clients, have seen newer ones. When it has reached the
-// version again, its history may be another one: then the whole state is loaded.
-func (l *Ledger) regressionError(from, to int64) error {
+// markRegressed marks the state as stale, and returns the error about a store that shows less than
+// it did. Its rows are not believed: other servers, and clients, have seen newer ones. When it has
+// reached the version again, its history may be another one: then the whole state is loaded.
+func (l *Ledger) markRegressed(from, to int64) error {
 	l.stale.Store(true)
 	return fmt.Errorf("%w: %w: its version went back from %d to %d: a server that is behind answered, or a backup "+
 		"was restored, after which the service has to be restarted",
@@ -235,7 +235,7 @@ func (l *Ledger) reloadLocked(ctx context.Context, least int64) error {
 		return err
 	}
 	if next.Version() < least {
-		return l.regressionError(least, next.Version())
+		return l.markRegressed(least, next.Version())
 	}
 	l.current.Store(next)
 	l.stale.Store(false)

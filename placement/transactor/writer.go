@@ -255,9 +255,8 @@ func (l *Ledger) publish(ctx context.Context, base *ledger.Snapshot, run batchRe
 	return next, err
 }
 
-// coalesce keeps one BumpProvider for each provider, at the position of the
-// last: a batch that increments a generation fifty times writes the row once.
-// It changes the list in place.
+// coalesce keeps one [ledger.BumpProvider] for each provider, at the position of the last: a batch
+// that increments a generation fifty times writes the row once. It changes the list in place.
 func coalesce(changes []ledger.Change) []ledger.Change {
 	first := map[int64]int64{} // generation before
 	last := map[int64]int{}

@@ -96,7 +96,8 @@ type Auditor struct {
 // discovery is what the drivers of a host say of their guests at one time.
 type discovery struct {
 	nodes []discovered
-	// servers are the servers that the cell has on the host; unasked is why they are not known.
+	// servers are the servers that the cell has on the host, or that move from it or to it;
+	// serversUnknown is why they are not known.
 	servers        map[string]Server
 	serversUnknown string
 	// unanswered are the drivers and nodes that did not answer, with the reason.

@@ -28,7 +28,7 @@ type Input struct {
 	Created bool
 }
 
-// Layer is what the agent or the operator adds to the driver's providers.
+// Layer is what the agent or the operator adds to the providers of a tree, of every owner.
 type Layer struct {
 	Owner     Owner
 	Providers map[string]LayerProvider // by uuid

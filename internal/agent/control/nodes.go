@@ -90,7 +90,7 @@ type Assignment struct {
 	// From is the previous driver, "" for none.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Violations are why it was not done.
+	// ViolationGroups are why it was not done.
 	ViolationGroups []string `json:"objections,omitempty"`
 	// Done means done, not only checked.
 	Done bool `json:"given"`
@@ -111,7 +111,7 @@ type Removal struct {
 	UUID string `json:"uuid"`
 	// Providers are the resource providers that were deleted, or would be, in that order.
 	Providers []RemovedProvider `json:"providers"`
-	// Violations are why it was not done.
+	// ViolationGroups are why it was not done.
 	ViolationGroups []string `json:"objections,omitempty"`
 	// Removed means done, not only checked.
 	Removed bool `json:"removed"`

@@ -146,7 +146,7 @@ type NodePlan struct {
 	Violations []string `json:"offenders,omitempty"`
 	// Warnings are about names that are not standard.
 	Warnings []string `json:"warnings,omitempty"`
-	// Violations are the violations grouped by problem, with a hint for each. Hint is for all.
+	// ViolationGroups are the violations grouped by problem, with a hint for each. Hint is for all.
 	ViolationGroups []reshape.ViolationGroup `json:"objections,omitempty"`
 	Hint            string                   `json:"remedy,omitempty"`
 }
@@ -186,7 +186,7 @@ type PlanView struct {
 		Refused    bool             `json:"refused,omitempty"`
 		Violations []string         `json:"offenders,omitempty"`
 		Warnings   []string         `json:"warnings,omitempty"`
-		// Violations: see [NodePlan].
+		// ViolationGroups: see [NodePlan].
 		ViolationGroups []reshape.ViolationGroup `json:"objections,omitempty"`
 		Hint            string                   `json:"remedy,omitempty"`
 	} `json:"nodes"`

@@ -29,8 +29,10 @@
 //   - Answers say nothing of what is others': errors about that are replaced.
 //
 // The uuids of compute nodes that certificates name are reserved for their hosts; a provider of
-// another host that has one gets another uuid. The rules for users do not apply to hosts, and those
-// for hosts apply to no other client. docs/identity.md describes all of this for operators.
+// others below a root that has one gets another uuid. The rules for users do not apply to hosts,
+// and those for hosts apply to no other client. docs/identity.md describes all of this for
+// operators.
 //
-// Its tests are in placement/api, hosts_test.go and hosts_*_test.go: what hosts are answered.
+// Most of its tests are in placement/api, hosts_test.go and hosts_*_test.go: what hosts are
+// answered.
 package hostpolicy

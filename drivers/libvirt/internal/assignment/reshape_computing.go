@@ -116,13 +116,13 @@ func (g siteGroup) isFor(site, cell int) bool {
 type siteGroup struct {
 	*planner
 	sites []string // providers
-	// as returns the class by which a lot is counted here; at returns the place of a site for such
-	// a class.
+	// at returns the place of a site for a class by which claims are counted here; countedClass
+	// returns that class of a claim.
 	at           func(site int, class string) plugins.Place
 	countedClass func(claim) string
 }
 
-// amounts sums lots by the class that they are counted by.
+// amounts sums claims by the class that they are counted by.
 func (g siteGroup) amounts(claims []claim) map[string]int64 {
 	out := map[string]int64{}
 	for _, l := range claims {

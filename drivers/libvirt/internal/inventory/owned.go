@@ -101,7 +101,7 @@ func (w *Wanted) owns(kind assignment.Kind, class string) bool {
 type ownedSubtree struct {
 	tree *providertree.Tree
 	root string
-	// uuids are the uuids of the wanted providers, in the order of these; there says which of them
+	// uuids are the uuids of the wanted providers, in the order of these; exists says which of them
 	// are in the tree.
 	uuids  []string
 	exists []bool

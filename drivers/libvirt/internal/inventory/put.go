@@ -234,9 +234,9 @@ func (w *Wanted) put(s *ownedSubtree, i int, inventories []providertree.Inventor
 	return err
 }
 
-// traits returns the traits to add to a provider. A provider that another program made, as its uuid
-// shows, does not get OWNER_NOVA: Nova before 2026.2 does not set it, and adopting its tree takes
-// no write.
+// traits returns the traits to add to a provider. One that another program made, as its uuid shows,
+// gets no OWNER_NOVA, and keeps the one that it has: Nova before 2026.2 does not set it, and
+// adopting its tree takes no write.
 func (s *ownedSubtree) traits(p *Provider, uuid string, there bool) []string {
 	made, err := providertree.ChildUUID(s.root, p.Key)
 	if now, _ := s.tree.Provider(uuid); !there || err == nil && made == uuid || now.HasTrait(traitNova) {
