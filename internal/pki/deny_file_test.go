@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -229,6 +230,50 @@ func TestFollowedDenyList(t *testing.T) {
 		api.mu.Unlock()
 		pass(time.Minute)
 		stop()
+	})
+}
+
+// slow is a service that answers after a time.
+type slow struct {
+	*service
+	after time.Duration
+}
+
+func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
+	working, stop := context.WithTimeout(r.Context(), s.after)
+	defer stop()
+	<-working.Done()
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return s.service.RoundTrip(r)
+}
+
+// TestServiceAwaitsItsDenyList: a service that systemd starts for the first request of a host does
+// not refuse it because the list is not fetched yet. One whose list does not come serves all the
+// same, and so does one with a copy, at once.
+func TestServiceAwaitsItsDenyList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path, api := filepath.Join(t.TempDir(), "denied"), &service{}
+		api.set(200, published(t, "h2"), nil)
+		for _, c := range []struct {
+			name         string
+			after, waits time.Duration
+			want         error
+		}{
+			{"no answer", time.Hour, 2 * time.Second, pki.ErrNoDenyList},
+			{"an answer", time.Second, time.Second, nil},
+			{"a copy, and no answer", time.Hour, 0, nil},
+		} {
+			from := pki.Source{URL: "https://api.example:8775/", Transport: slow{api, c.after}}
+			file := testproc.Try(pki.FollowDenyFile(path, from, zerolog.Nop())).Or(t)
+			begun := time.Now()
+			serve := file.KeepCurrent(func(context.Context, net.Listener) error {
+				testproc.Equal(t, time.Since(begun), c.waits, c.name+": it serves after %s")
+				return file.Get().Check("h1", time.Time{})
+			})
+			testproc.ErrorIs(t, serve(t.Context(), nil), c.want, c.name+": %v")
+		}
 	})
 }
 

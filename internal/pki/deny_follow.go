@@ -35,6 +35,9 @@ const (
 	firstInterval = time.Second
 	// fetchTime bounds one fetch.
 	fetchTime = 10 * time.Second
+	// firstWait bounds how long a service without a list waits for its first fetch before it
+	// serves.
+	firstWait = 2 * time.Second
 )
 
 // Source is where a deny list is fetched.
@@ -55,7 +58,11 @@ func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, er
 	if from.Interval <= 0 {
 		from.Interval = followInterval
 	}
-	w := &follower{path: path, from: from, log: log.With().Str("url", from.URL).Str("file", path).Logger()}
+	w := &follower{
+		path: path, from: from, tried: make(chan struct{}),
+		log: log.With().Str("url", from.URL).Str("file", path).Logger(),
+	}
+	w.endFirst = sync.OnceFunc(func() { close(w.tried) })
 	f := &DenyFile{follower: w, log: w.log}
 	w.fetched.Store(time.Now().UnixNano())
 	w.list.Store(&DenyList{unusable: true})
@@ -114,7 +121,10 @@ type follower struct {
 	from    Source
 	log     zerolog.Logger
 	list    atomic.Pointer[DenyList]
-	fetched atomic.Int64 // nanoseconds since 1970
+	fetched atomic.Int64  // nanoseconds since 1970
+	tried   chan struct{} // endFirst closes it, after the first attempt to fetch
+	// endFirst may be called by the run of each server that has the list.
+	endFirst func()
 	// Used only by run.
 	written   time.Time // the date of the copy
 	unwritten bool      // the last attempt to write it failed
@@ -123,8 +133,11 @@ type follower struct {
 // run fetches until ctx ends, and logs when that begins to fail and when it works again.
 func (f *follower) run(ctx context.Context) {
 	failing := false
-	for {
+	for first := true; ; first = false {
 		err := f.fetch(ctx)
+		if first {
+			f.endFirst()
+		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -231,6 +244,9 @@ func FollowedFrom(text []byte) (url string, followed bool) {
 }
 
 // KeepCurrent returns a service that keeps its deny list up to date while it serves. f may be nil.
+//
+// A service without a list serves after its first attempt to fetch it, or after 2 s: systemd starts
+// a service for the first request of a host, which would be refused otherwise.
 func (f *DenyFile) KeepCurrent(
 	serve func(context.Context, net.Listener) error,
 ) func(context.Context, net.Listener) error {
@@ -240,6 +256,22 @@ func (f *DenyFile) KeepCurrent(
 		follow.Go(func() { f.Run(following) })
 		defer follow.Wait()
 		defer stop()
+		f.awaitFirst(ctx)
 		return serve(ctx, l)
+	}
+}
+
+// awaitFirst waits for the first attempt to fetch a list of which there is no copy, but for no
+// longer than firstWait: a service that fetches from one that needs it must start.
+func (f *DenyFile) awaitFirst(ctx context.Context) {
+	if f == nil || f.follower == nil || !f.follower.list.Load().unusable {
+		return
+	}
+	bound := time.NewTimer(firstWait)
+	defer bound.Stop()
+	select {
+	case <-f.follower.tried:
+	case <-bound.C:
+	case <-ctx.Done():
 	}
 }
