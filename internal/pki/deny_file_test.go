@@ -302,12 +302,16 @@ func TestFollowedListFailsClosed(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "denied")
 		var log bytes.Buffer
 		api := &service{}
-		follow := func() (*pki.DenyFile, func()) {
+		open := func() *pki.DenyFile {
 			t.Helper()
 			from := pki.Source{URL: "https://api.example:8775/", Transport: api}
 			file, err := pki.FollowDenyFile(path, from, zerolog.New(zerolog.SyncWriter(&log)))
 			testproc.Check(t, err)
-			file.RefuseAfter(24 * time.Hour)
+			return file.RefuseAfter(24 * time.Hour)
+		}
+		follow := func() (*pki.DenyFile, func()) {
+			t.Helper()
+			file := open()
 			return file, running(t, file)
 		}
 		logged := func(what string) {
@@ -361,8 +365,9 @@ func TestFollowedListFailsClosed(t *testing.T) {
 		_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775/", Transport: api}, zerolog.Nop())
 		testproc.ErrorIs(t, err, files.ErrUnreadable, "a directory: %v")
 		testproc.Check(t, os.RemoveAll(path))
-		file, stop = follow()
-		testproc.Check(t, os.Mkdir(path, 0o700))
+		file = open()
+		testproc.Check(t, os.Mkdir(path, 0o700)) // before the first attempt to fetch the list, which writes it
+		stop = running(t, file)
 		pass(time.Minute)
 		testproc.ErrorIs(t, file.Get().Check("h2", time.Time{}), pki.ErrDenied, "h2: %v")
 		logged("cannot be written")
