@@ -100,14 +100,19 @@ func (f *DenyFile) Get() *DenyList {
 	return &DenyList{unusable: true}
 }
 
-// tooOld reports whether a list is too old, and logs when that changes. A list that is dated far
-// ahead says nothing about its age.
-func (f *DenyFile) tooOld(list *DenyList) bool {
+// age is how old a list is, and whether that is too old. A list that is dated far ahead says
+// nothing about its age.
+func (f *DenyFile) age(list *DenyList) (age time.Duration, old bool) {
 	age, fetched := f.Age()
 	if !fetched {
 		age = time.Since(list.date)
 	}
-	old := f.maxAge > 0 && (age > f.maxAge || age < -MaxAhead)
+	return age, f.maxAge > 0 && (age > f.maxAge || age < -MaxAhead)
+}
+
+// tooOld reports whether a list is too old, and logs when that changes.
+func (f *DenyFile) tooOld(list *DenyList) bool {
+	age, old := f.age(list)
 	if f.refuses.CompareAndSwap(!old, old) {
 		if old {
 			f.log.Error().Time("date", list.date).Dur("age", age).Dur("max_age", f.maxAge).
@@ -124,7 +129,7 @@ func (f *DenyFile) tooOld(list *DenyList) bool {
 // process runs it once.
 func (f *DenyFile) Run(ctx context.Context) {
 	if f != nil && f.follower != nil {
-		f.follower.run(ctx)
+		f.follower.run(ctx, f.refusesAll)
 	}
 }
 

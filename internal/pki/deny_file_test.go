@@ -250,8 +250,8 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestServiceAwaitsItsDenyList: a service that systemd starts for the first request of a host does
-// not refuse it because the list is not fetched yet. One whose list does not come serves all the
-// same, and so does one with a copy, at once.
+// not refuse it because the list is not fetched yet, or because the copy is too old. One whose list
+// does not come serves all the same, and so does one with a recent copy, at once.
 func TestServiceAwaitsItsDenyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path, api := filepath.Join(t.TempDir(), "denied"), &service{}
@@ -264,9 +264,15 @@ func TestServiceAwaitsItsDenyList(t *testing.T) {
 			{"no answer", time.Hour, 2 * time.Second, pki.ErrNoDenyList},
 			{"an answer", time.Second, time.Second, nil},
 			{"a copy, and no answer", time.Hour, 0, nil},
+			{"a copy that is too old, and an answer", time.Second, time.Second, nil},
+			{"a copy that is too old, and no answer", time.Hour, 2 * time.Second, pki.ErrNoDenyList},
 		} {
+			if strings.Contains(c.name, "too old") {
+				pass(25 * time.Hour)
+				api.set(200, published(t, "h2"), nil)
+			}
 			from := pki.Source{URL: "https://api.example:8775/", Transport: slow{api, c.after}}
-			file := testproc.Try(pki.FollowDenyFile(path, from, zerolog.Nop())).Or(t)
+			file := testproc.Try(pki.FollowDenyFile(path, from, zerolog.Nop())).Or(t).RefuseAfter(24 * time.Hour)
 			begun := time.Now()
 			serve := file.KeepCurrent(func(context.Context, net.Listener) error {
 				testproc.Equal(t, time.Since(begun), c.waits, c.name+": it serves after %s")

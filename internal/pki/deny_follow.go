@@ -130,8 +130,9 @@ type follower struct {
 	unwritten bool      // the last attempt to write it failed
 }
 
-// run fetches until ctx ends, and logs when that begins to fail and when it works again.
-func (f *follower) run(ctx context.Context) {
+// run fetches until ctx ends, and logs when that begins to fail and when it works again. It asks
+// more often while all hosts are refused.
+func (f *follower) run(ctx context.Context, refusesAll func() bool) {
 	failing := false
 	for first := true; ; first = false {
 		err := f.fetch(ctx)
@@ -150,7 +151,7 @@ func (f *follower) run(ctx context.Context) {
 		}
 		failing = err != nil
 		interval := f.from.Interval
-		if f.list.Load().unusable { // hosts wait for it
+		if refusesAll() { // hosts wait for it
 			interval = min(interval, firstInterval)
 		}
 		// Servers that start together do not go on asking together.
@@ -245,8 +246,9 @@ func FollowedFrom(text []byte) (url string, followed bool) {
 
 // KeepCurrent returns a service that keeps its deny list up to date while it serves. f may be nil.
 //
-// A service without a list serves after its first attempt to fetch it, or after 2 s: systemd starts
-// a service for the first request of a host, which would be refused otherwise.
+// A service without a list, or with one that is too old, serves after its first attempt to fetch
+// it, or after 2 s: systemd starts a service for the first request of a host, which would be
+// refused otherwise.
 func (f *DenyFile) KeepCurrent(
 	serve func(context.Context, net.Listener) error,
 ) func(context.Context, net.Listener) error {
@@ -261,10 +263,18 @@ func (f *DenyFile) KeepCurrent(
 	}
 }
 
-// awaitFirst waits for the first attempt to fetch a list of which there is no copy, but for no
+// refusesAll reports whether a list that is fetched refuses all hosts: there is no copy of it yet,
+// or the copy is too old.
+func (f *DenyFile) refusesAll() bool {
+	list := f.follower.list.Load()
+	_, old := f.age(list)
+	return list.unusable || old
+}
+
+// awaitFirst waits for the first attempt to fetch a list while all hosts are refused, but for no
 // longer than firstWait: a service that fetches from one that needs it must start.
 func (f *DenyFile) awaitFirst(ctx context.Context) {
-	if f == nil || f.follower == nil || !f.follower.list.Load().unusable {
+	if f == nil || f.follower == nil || !f.refusesAll() {
 		return
 	}
 	bound := time.NewTimer(firstWait)
