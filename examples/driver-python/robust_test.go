@@ -117,7 +117,7 @@ func TestStrayOutputReachesTheLogAndSpoilsNothing(t *testing.T) {
 		t.Error(err)
 	}
 	r.awaitRecord("stray line in a call") // now, not when the process ends
-	lost := r.awaitRecord("an uncaught exception. It is a defect of the driver: report it with this stack")
+	lost := r.awaitRecord("An uncaught exception. It is a defect of the driver: report it with this stack.")
 	if lost["level"] != "error" || lost["where"] != "thread poller" ||
 		!strings.Contains(fmt.Sprint(lost["stack"]), "KeyError") {
 		t.Errorf("an exception in a thread of the driver's own: %v", lost)
@@ -136,7 +136,7 @@ func TestAnExceptionFailsItsCallAlone(t *testing.T) {
 			}
 			record := r.awaitRecord(
 				"The driver raised an exception. This call fails, and the plugin keeps running. It is a defect of " +
-					"the driver: report it with this stack")
+					"the driver: report it with this stack.")
 			if record["level"] != "error" || record["call"] != "AvailableNodes" ||
 				record["error_type"] != kind || record["stack"] == "" {
 				t.Errorf("%.1000v", record)

@@ -45,7 +45,7 @@ class ServingCase(unittest.TestCase):
         return self.channel.unary_stream(path, type(request).SerializeToString, reply.FromString)(request, timeout=PATIENCE)
 
     def failure(self, call) -> tuple[grpc.StatusCode, object]:
-        """Code and detail of a call that failed; its words if it has no detail."""
+        """Code and detail of a call that failed; its text if it has no detail."""
         with self.assertRaises(grpc.RpcError) as failed:
             call.result()
         for key, value in failed.exception.trailing_metadata():

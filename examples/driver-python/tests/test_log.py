@@ -35,7 +35,7 @@ class Logging(unittest.TestCase):
     def test_nothing_that_is_logged_breaks_a_line(self) -> None:
         class Mute:
             def __str__(self) -> str:
-                raise ValueError("no words")
+                raise ValueError("no text")
 
         logger, lines = self.logged()
         logger.trace("odd", nan=float("nan"), mute=Mute(), huge=10**400, bytes=b"\xff", lone="\udc80", nested={"a": [float("inf")]}, n=1)

@@ -79,9 +79,9 @@ class Calls(ServingCase):
 
     def test_a_defect_fails_its_call_alone(self) -> None:
         self.driver.update = lambda *_: {}["lost"]
-        code, words = self.failure(self.call("Driver/UpdateProviderTree", update()))
+        code, text = self.failure(self.call("Driver/UpdateProviderTree", update()))
         self.assertEqual(grpc.StatusCode.INTERNAL, code)
-        self.assertIn("KeyError in UpdateProviderTree", words)
+        self.assertIn("KeyError in UpdateProviderTree", text)
         line = json.loads(self.out.getvalue())
         self.assertEqual(("error", "UpdateProviderTree"), (line["@level"], line["call"]))
         self.assertIn("Traceback", line["stack"])
@@ -113,14 +113,14 @@ class Calls(ServingCase):
     def test_whatever_is_raised_fails_its_call_alone(self) -> None:
         class Mute(Exception):
             def __str__(self) -> str:
-                raise ValueError("no words")
+                raise ValueError("no text")
 
         for error in (SystemExit(3), KeyboardInterrupt(), Mute(), RecursionError("deep"), RuntimeError("x" * 1_000_000), MemoryError()):
             self.driver.update = raising(error)
-            code, words = self.failure(self.call("Driver/UpdateProviderTree", update()))
+            code, text = self.failure(self.call("Driver/UpdateProviderTree", update()))
             self.assertEqual(grpc.StatusCode.INTERNAL, code, error)
-            self.assertIn(type(error).__name__, words)
-            self.assertLess(len(words), 20_000)
+            self.assertIn(type(error).__name__, text)
+            self.assertLess(len(text), 20_000)
         self.assertEqual("cn1", self.call("Driver/AvailableNodes", pb.AvailableNodesRequest()).result().nodes[0].name)
         for line in self.out.getvalue().splitlines():
             self.assertLess(len(line), 64 << 10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of the agent, as the driver sees it: its logger, its deadline, and whether the agent still waits for the answer."""
+"""One call of the agent: its logger, its deadline, and whether the agent still waits for the reply."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from compute_driver.log import Log
 
 
 class Ended(Exception):
-    """The agent no longer waits for the answer."""
+    """The agent no longer waits for the reply."""
 
-    def __init__(self, code: grpc.StatusCode, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
         self.code = code
 
 
@@ -27,14 +27,14 @@ def _request_id(context: grpc.ServicerContext) -> str:
 
 
 class Call:
-    """A call under way."""
+    """A call that runs."""
 
     def __init__(self, name: str, context: grpc.ServicerContext, log: Log) -> None:
         self.name = name
         self.request_id = _request_id(context)  # of the client's request that the call serves, or ""
         self.log = log.with_fields(call=name, **({"request_id": self.request_id} if self.request_id else {}))
         self._context = context
-        self._limit: float | None = None  # a time of ours, before the deadline
+        self._limit: float | None = None  # the plugin's own limit, before the deadline
         self._over = threading.Event()
         if not context.add_callback(self._over.set):  # it had ended before
             self._over.set()
@@ -54,11 +54,11 @@ class Call:
         return ours if left is None else min(left, ours)
 
     def ended(self) -> bool:
-        """Whether the agent gave up waiting, the time is over, or the call is."""
+        """Whether the agent cancelled the call, its deadline has passed, or it has returned."""
         return self._over.is_set() or self.remaining() == 0
 
     def wait(self, seconds: float) -> bool:
-        """Waits for that long, or until the call has ended, and says whether it has."""
+        """Waits for that long or until the call has ended, and reports whether it has."""
         left = self.remaining()
         self._over.wait(seconds if left is None else min(seconds, left))
         return self.ended()
@@ -68,9 +68,9 @@ class Call:
         self._over.set()
 
     def check(self, doing: str = "") -> None:
-        """Raises Ended if the call has: what is under way may stop."""
+        """Raises Ended if the call has: the work can stop."""
         left = self.remaining()
         if left is not None and left <= 0:
             raise Ended(grpc.StatusCode.DEADLINE_EXCEEDED, doing or "the deadline of the call has passed")
         if self.ended():
-            raise Ended(grpc.StatusCode.CANCELLED, doing or "the call was given up")
+            raise Ended(grpc.StatusCode.CANCELLED, doing or "the call was cancelled")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What surrounds every call: the gate, turns, and that whatever a driver raises fails its own call and nothing else."""
+"""What surrounds every call: draining, locks, and conversion of what a driver raises to a status of that call alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import grpc
 
 from compute_driver import status
-from compute_driver.answers import Answer, Failure, Malformed
+from compute_driver.errors import TypedError, Failure, Malformed
 from compute_driver.call import Call, Ended
 from compute_driver.events import Events
-from compute_driver.gate import Gate
+from compute_driver.concurrency import Drain
 from compute_driver.log import Log
 
 HEARTBEAT = 10.0  # seconds, if the agent does not say
@@ -23,34 +23,34 @@ HEARTBEAT = 10.0  # seconds, if the agent does not say
 Context = grpc.ServicerContext
 Failed = tuple[grpc.StatusCode, str, bytes]
 Behave = Callable[[Any, Call], Any]
-Turning = Callable[[Any, Call], contextlib.AbstractContextManager]
+Serialize = Callable[[Any, Call], contextlib.AbstractContextManager]
 
 
 class Calls:
-    """Makes handlers of gRPC out of functions that know nothing of it."""
+    """Makes gRPC handlers from functions without types of gRPC."""
 
     def __init__(self, log: Log) -> None:
-        self.gate = Gate()
+        self.drain = Drain()
         self._log = log
         self._defects = Defects()
 
-    def unary(self, name: str, behave: Behave, turn: Turning | None = None, gated: bool = True) -> Callable:
-        """A method that answers once. turn is what it waits for."""
+    def unary(self, name: str, behave: Behave, serialize: Serialize | None = None, drained: bool = True) -> Callable:
+        """A unary method. serialize returns the lock that it holds; drained says that the shutdown waits for it."""
 
         def handle(request: Any, context: Context) -> Any:
-            if gated and not self.gate.enter():
+            if drained and not self.drain.begin():
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the plugin is shutting down")
             call = Call(name, context, self._log)
 
             def run() -> Any:
-                with turn(request, call) if turn is not None else contextlib.nullcontext():
+                with serialize(request, call) if serialize is not None else contextlib.nullcontext():
                     return behave(request, call)
 
             try:
                 reply, failure = self._guarded(call, run)
             finally:
-                if gated:
-                    self.gate.leave()
+                if drained:
+                    self.drain.end()
             if failure is not None:
                 _abort(context, failure)
             return reply
@@ -59,10 +59,10 @@ class Calls:
 
     def stream(self, name: str, watch: Callable[[Call, Callable[[Any], None]], None] | None, everything: Any,
                respond: Callable[[Any], Any]) -> Callable:
-        """A method that passes on what the driver notices, and a heartbeat when it notices nothing.
+        """A method that streams the events of a driver, and a heartbeat when there are none.
 
-        watch gets what takes events, of which everything is the one that stands for all others; respond makes a message of an event,
-        and a heartbeat of None.
+        watch gets the function that takes events; everything is the event that stands for all others. respond makes a message of an
+        event, and a heartbeat of None.
         """
 
         def handle(request: Any, context: Context) -> Iterator[Any]:
@@ -85,38 +85,38 @@ class Calls:
             threading.Thread(target=run, name=name, daemon=True).start()
             end = None
             try:
-                self.gate.on_close(closing)
-                yield respond(None)  # at once: the agent knows that the driver watches
+                self.drain.on_close(closing)
+                yield respond(None)  # at once, so that the agent knows that the driver watches
                 while end is None:
                     event, end = events.take(interval)
                     if end is None:
                         yield respond(event)
             finally:
-                self.gate.forget(closing)
+                self.drain.remove(closing)
                 call.end()
             _abort(context, end)
 
         return handle
 
     def _guarded(self, call: Call, run: Callable[[], Any]) -> tuple[Any, Failed | None]:
-        """Runs the driver's code. Whatever it raises fails this call alone."""
+        """Runs the driver's code. What it raises fails this call alone."""
         try:
             return run(), None
-        except Answer as e:
+        except TypedError as e:
             return None, status.of(e)
         except Failure as e:
             code = grpc.StatusCode.INVALID_ARGUMENT if isinstance(e, Malformed) else grpc.StatusCode.UNKNOWN
-            return None, (code, status.said(e), b"")
+            return None, (code, status.text_of(e), b"")
         except Ended as e:
-            return None, (e.code, status.said(e), b"")
-        except BaseException as e:  # a defect of the driver; sys.exit too, which would end no more than this thread, without an answer
-            self._defects.tell(call, e)
-            words = f"the driver raised {type(e).__name__} in {call.name}: {status.said(e)} (its stack is in the log)"
-            return None, (grpc.StatusCode.INTERNAL, status.cut(words), b"")
+            return None, (e.code, status.text_of(e), b"")
+        except BaseException as e:  # a defect of the driver; sys.exit too, which would end no more than this thread, without a reply
+            self._defects.log(call, e)
+            text = f"the driver raised {type(e).__name__} in {call.name}: {status.text_of(e)} (its stack is in the log)"
+            return None, (grpc.StatusCode.INTERNAL, status.cut(text), b"")
 
 
 class Defects:
-    """Logs what a driver raised: the first time at each place of the code with the stack, and then whenever it has happened twice as often."""
+    """Logs unexpected exceptions, rate-limited: at each place of the code the first one with its stack, then when the count doubles."""
 
     MOST = 100  # places that are counted separately; the others are counted together
 
@@ -124,7 +124,7 @@ class Defects:
         self._times: dict[tuple, int] = {}
         self._lock = threading.Lock()
 
-    def tell(self, call: Call, e: BaseException) -> None:
+    def log(self, call: Call, e: BaseException) -> None:
         """To be called while e is being handled."""
         place = (call.name, type(e), *((frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)))
         with self._lock:
@@ -134,21 +134,21 @@ class Defects:
         kind = type(e).__name__
         if times == 1:
             call.log.error("The driver raised an exception. This call fails, and the plugin keeps running. It is a defect of the driver: "
-                           "report it with this stack", error_type=kind, stack=_stack())
+                           "report it with this stack.", error_type=kind, stack=_stack())
         elif times & (times - 1) == 0:
-            call.log.error("the driver goes on raising an exception at the same place; the stack was logged at the first time since the "
-                           "plugin was started", error_type=kind, times=times)
+            call.log.error("The driver keeps raising an exception at the same place. The stack was logged the first time since the "
+                           "plugin was started.", error_type=kind, times=times)
 
 
 def _stack() -> str:
     try:
         return traceback.format_exc()
-    except Exception as e:  # an exception that cannot say what it is
+    except Exception as e:  # an exception whose text cannot be read
         return f"the stack is unavailable: {type(e).__name__}"
 
 
 def _abort(context: Context, failure: Failed) -> None:
-    code, words, details = failure
+    code, text, details = failure
     if details:
         context.set_trailing_metadata(((status.DETAILS, details),))
-    context.abort(code, words)
+    context.abort(code, text)

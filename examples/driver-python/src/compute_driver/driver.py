@@ -13,51 +13,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostInfo:
-    """What the agent tells a driver about its surroundings."""
+    """Describes the host to the driver."""
 
     name: str  # the host's, as the agent is configured: the usual name of the only node
-    state_dir: str = ""  # the driver's own directory, which outlives it, or empty
-    former_nodes: dict[str, str] = field(default_factory=dict)  # names that nodes had before the host was renamed, with the present ones
+    state_dir: str = ""  # a directory for the driver's own files, which outlives the process, or empty
+    former_nodes: dict[str, str] = field(default_factory=dict)  # names that nodes had before the host was renamed, with the present names
 
 
 @dataclass(frozen=True)
 class Node:
-    """A compute node: the root of a provider tree. An empty uuid leaves it to the agent's own identity."""
+    """A compute node: the root of a provider tree. An empty uuid stands for the agent's own identity."""
 
     name: str
     uuid: str = ""
 
 
 class Driver:
-    """What every driver can do.
+    """The methods that every driver has.
 
     configure comes before the calls about nodes, and of all these one runs at a time. Each gets a Call, with its logger
-    and its deadline: what may take long asks call.check() now and then. Any exception fails that call alone; Failure is for
-    those that are meant.
+    and its deadline: work that can take long calls call.check() from time to time. An exception fails that call alone; Failure is for
+    expected errors.
 
-    What it can do beyond that are the classes of abilities.py and instances.py (Watcher, LayoutVersioner, GuestLister, InstanceManager, ...):
-    each is announced to the agent because the methods are there.
+    capabilities.py and instances.py have the optional interfaces (Watcher, LayoutVersioner, GuestLister, InstanceManager, ...). A driver
+    that has the methods of one announces it to the agent as a capability.
     """
 
     name = ""  # short and lower case: "libvirt"
     version = ""  # the driver's own
 
     def config_schema(self) -> dict[str, Any] | None:
-        """A JSON Schema of the configuration, or None if there is none to give."""
+        """A JSON Schema of the configuration, or None if the driver takes none."""
         return None
 
     def configure(self, call: Call, config: dict[str, Any], host: HostInfo) -> None:
-        """Takes the configuration. Strict: an unknown key is a ConfigError. On an error the former one stays in force."""
+        """Applies the configuration. It is strict: an unknown key is a ConfigError. After an error the former configuration stays in effect."""
         raise NotImplementedError
 
     def available_nodes(self, call: Call) -> list[Node]:
-        """The nodes that the driver is responsible for. NotReady while that cannot be known, never an empty list instead."""
+        """The nodes that the driver is responsible for. Raises NotReady while that is not known; an empty list means that there are no nodes."""
         raise NotImplementedError
 
     def update_provider_tree(self, call: Call, tree: Tree, node: str, allocations: Allocations | None) -> Allocations | None:
-        """Edits the tree until it says what the node can give, and leaves alone what is not the driver's own.
+        """Edits the tree so that it has the node's inventory, and changes only what is the driver's own.
 
-        Idempotent. Raises ReshapeNeeded without allocations, if inventory in use must move; with them it returns them
-        edited: everybody holds what they held, at its new place. None stands for unchanged.
+        Idempotent. Without allocations it raises ReshapeNeeded if inventory in use must move. With them it returns them, edited: every
+        consumer has the same amounts as before, at their new places. None stands for the given allocations, as edited.
         """
         raise NotImplementedError

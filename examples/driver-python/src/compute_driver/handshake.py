@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How agent and plugin find each other: the handshake of hashicorp/go-plugin, with certificates made for this one start.
+"""The handshake of hashicorp/go-plugin, with certificates for this start alone.
 
-The agent puts its certificate into the environment. The plugin makes one of its own, serves on a socket that only a
+The agent puts its certificate into the environment. The plugin creates its own, serves on a socket that only a
 holder of the agent's key can use, and prints one line that names the socket and the plugin's certificate:
 
     1|1|unix|/run/compute-agent/plugins/plugin-dir1/plugin2|grpc|MIIB...
@@ -35,44 +35,44 @@ class Refused(Exception):
 
 
 def started_by_agent(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the agent started this process, and not an operator at a prompt."""
+    """Whether the agent started this process, not an operator."""
     return environ.get(COOKIE[0]) == COOKIE[1]
 
 
 def claim_stdout() -> int:
-    """Keeps standard output for the handshake: what is printed from now on goes to standard error, line by line.
+    """Keeps standard output for the handshake: later output goes to standard error, line by line.
 
     Returns its descriptor. Raises SystemExit if there is none.
     """
     try:
         saved = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
     except OSError as e:
-        sys.exit(f"there is no standard output to tell the agent on where this plugin is to be found: {e}")
+        sys.exit(f"there is no standard output for the handshake with the agent: {e}")
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)
     return saved
 
 
 def check_versions(environ: Mapping[str, str]) -> None:
-    """Refuses an agent of another protocol, in words that show in its log."""
+    """Raises Refused for an agent of another protocol version."""
     spoken = environ.get(VERSIONS, "")
     if spoken and str(PROTOCOL) not in spoken.split(","):
         raise Refused(f"the agent speaks version {spoken} of the driver protocol, this plugin version {PROTOCOL}")
 
 
 def socket_path(environ: Mapping[str, str]) -> str:
-    """A new name for a socket, in the agent's directory for them."""
+    """Returns a new path of a socket, in the agent's directory for them."""
     directory = environ.get(SOCKET_DIR)
     if not directory:
-        raise Refused(f"{SOCKET_DIR} is not set: it is not compute-agent that started this plugin")
-    path = tempfile.mktemp(prefix="plugin", dir=directory)  # the directory is ours alone
+        raise Refused(f"{SOCKET_DIR} is not set: another program than compute-agent started this plugin")
+    path = tempfile.mktemp(prefix="plugin", dir=directory)  # no other user can write there
     if len(path.encode()) > 107:
         raise Refused(f"the path of the socket is too long, the system allows 107 bytes: {path}")
     return path
 
 
 def credentials(environ: Mapping[str, str]) -> tuple[grpc.ServerCredentials, str]:
-    """Credentials of a server that talks to the holder of the agent's key alone, and its certificate for the handshake."""
+    """Returns credentials of a server that accepts only the holder of the agent's key, and its certificate for the handshake."""
     agent = environ.get(CLIENT_CERT, "")
     if not agent.startswith("-----BEGIN CERTIFICATE-----"):
         raise Refused(f"{CLIENT_CERT} holds no certificate: this plugin serves over mutual TLS only. compute-agent always sets it; a host of "
@@ -83,7 +83,7 @@ def credentials(environ: Mapping[str, str]) -> tuple[grpc.ServerCredentials, str
 
 
 def line(path: str, certificate: str) -> str:
-    """The handshake."""
+    """The line of the handshake."""
     return f"{CORE_PROTOCOL}|{PROTOCOL}|unix|{path}|grpc|{certificate}\n"
 
 

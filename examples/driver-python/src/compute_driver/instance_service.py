@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from compute_driver import driver_pb2 as pb
-from compute_driver.answers import InstanceFault, InstanceNotFound, Malformed, NotReady
+from compute_driver.errors import InstanceFault, InstanceNotFound, Malformed, NotReady
 from compute_driver.call import Call
 from compute_driver.calls import Calls
-from compute_driver.gate import Turns
+from compute_driver.concurrency import CallLocks
 from compute_driver.instances import (MAX_INSTANCES, MAX_PUBLIC_KEY, MAX_USER_DATA, Flavor, Instance, InstanceManager, InstanceSpec, InstanceWatcher,
                                       PowerState)
 from compute_driver.names import canonical_uuid, check_node
@@ -20,13 +20,13 @@ from compute_driver.tree import MAX_UNIT, Tree
 
 
 class InstanceService:
-    """The server's side of every method about instances. Calls about one of them take turns; nothing else waits."""
+    """The server's side of every method about instances. Calls for one instance run one at a time; calls for different ones run concurrently."""
 
     def __init__(self, manager: InstanceManager, calls: Calls, configured: Callable[[], bool]) -> None:
         self._manager = manager
         self._calls = calls
         self._configured = configured
-        self._turns = Turns("an earlier call about this instance has not returned")
+        self._locks = CallLocks("an earlier call for this instance has not returned")
 
     def methods(self) -> dict[str, Callable]:
         """The methods by their names in the protocol."""
@@ -38,8 +38,8 @@ class InstanceService:
                 check_node(request.node)
                 return behave(request, call)
 
-            turn = (lambda request, call: self._turn(canonical_uuid(uuid(request)), call)) if uuid is not None else None
-            return self._calls.unary("Instances." + name, configured, turn=turn)
+            serialize = (lambda request, call: self._locked(canonical_uuid(uuid(request)), call)) if uuid is not None else None
+            return self._calls.unary("Instances." + name, configured, serialize=serialize)
 
         watch = self._watch if isinstance(self._manager, InstanceWatcher) else None
         return {
@@ -51,9 +51,9 @@ class InstanceService:
         }
 
     @contextlib.contextmanager
-    def _turn(self, uuid: str, call: Call) -> Iterator[None]:
+    def _locked(self, uuid: str, call: Call) -> Iterator[None]:
         """One call at a time for an instance. The driver's errors get the uuid of that instance."""
-        with self._turns.of(uuid, call):
+        with self._locks.held(uuid, call):
             try:
                 yield
             except InstanceFault as e:
@@ -62,18 +62,18 @@ class InstanceService:
                 raise (e if e.uuid == uuid else InstanceNotFound(uuid))
 
     def _list(self, request: pb.ListInstancesRequest, call: Call) -> pb.ListInstancesResponse:
-        there = self._manager.instances(call, request.node)
-        if len(there) > MAX_INSTANCES:
-            raise RuntimeError(f"the driver lists {len(there)} instances, at most {MAX_INSTANCES} are allowed")
-        if len({i.uuid for i in there}) != len(there):
+        listed = self._manager.instances(call, request.node)
+        if len(listed) > MAX_INSTANCES:
+            raise RuntimeError(f"the driver lists {len(listed)} instances, at most {MAX_INSTANCES} are allowed")
+        if len({i.uuid for i in listed}) != len(listed):
             raise RuntimeError("the driver lists an instance twice")
-        return pb.ListInstancesResponse(instances=[_message(i) for i in there])
+        return pb.ListInstancesResponse(instances=[_message(i) for i in listed])
 
     def _spawn(self, request: pb.SpawnInstanceRequest, call: Call) -> pb.SpawnInstanceResponse:
         tree = Tree(request.tree)
         spec = _spec(request.spec, tree)
-        made = self._manager.spawn(call, request.node, spec, tree)
-        return pb.SpawnInstanceResponse(instance=_answered(made, spec.uuid))
+        created = self._manager.spawn(call, request.node, spec, tree)
+        return pb.SpawnInstanceResponse(instance=_checked(created, spec.uuid))
 
     def _destroy(self, request: pb.DestroyInstanceRequest, call: Call) -> pb.DestroyInstanceResponse:
         self._manager.destroy(call, request.node, canonical_uuid(request.uuid))
@@ -84,7 +84,7 @@ class InstanceService:
         if request.power_state not in (PowerState.RUNNING, PowerState.SHUTDOWN):
             raise Malformed(f"the power state to bring an instance to is RUNNING or SHUTDOWN, not {request.power_state}")
         to = PowerState(request.power_state)
-        return pb.SetInstancePowerResponse(instance=_answered(self._manager.set_power(call, request.node, uuid, to, request.hard), uuid))
+        return pb.SetInstancePowerResponse(instance=_checked(self._manager.set_power(call, request.node, uuid, to, request.hard), uuid))
 
     def _watch(self, call: Call, put: Callable[[Any], None]) -> None:
         assert isinstance(self._manager, InstanceWatcher)
@@ -92,7 +92,7 @@ class InstanceService:
 
 
 def _spec(msg: pb.InstanceSpec, tree: Tree) -> InstanceSpec:
-    """The instance to be made. Raises Malformed for one that cannot be."""
+    """The instance to create. Raises Malformed if it is invalid."""
     uuid = canonical_uuid(msg.uuid)
     if len(msg.user_data) > MAX_USER_DATA:
         raise Malformed(f"user data of instance {uuid} has {len(msg.user_data)} bytes, at most {MAX_USER_DATA} are allowed")
@@ -106,13 +106,13 @@ def _spec(msg: pb.InstanceSpec, tree: Tree) -> InstanceSpec:
     return InstanceSpec(
         uuid=uuid, name=msg.name, project_id=msg.project_id, user_id=msg.user_id,
         flavor=Flavor(name=f.name, extra_specs=dict(f.extra_specs), **sizes),
-        allocations=_granted(msg, tree),
+        allocations=_allocations(msg, tree),
         image=msg.image, image_properties=dict(msg.image_properties), metadata=dict(msg.metadata), user_data=msg.user_data,
         key_name=msg.key_name, public_key=msg.public_key, config_drive=msg.config_drive,
     )
 
 
-def _granted(msg: pb.InstanceSpec, tree: Tree) -> dict[str, dict[str, int]]:
+def _allocations(msg: pb.InstanceSpec, tree: Tree) -> dict[str, dict[str, int]]:
     out = {}
     for uuid, held in msg.allocations.items():
         provider = canonical_uuid(uuid)
@@ -125,10 +125,10 @@ def _granted(msg: pb.InstanceSpec, tree: Tree) -> dict[str, dict[str, int]]:
     return out
 
 
-def _answered(instance: Instance, uuid: str) -> pb.Instance:
-    """The answer of a driver about one instance, which it must be about."""
+def _checked(instance: Instance, uuid: str) -> pb.Instance:
+    """The message of an instance that a driver returned, which must have the uuid of the request."""
     if instance.uuid != uuid:
-        raise RuntimeError(f"the driver was called about instance {uuid}, and answered about {instance.uuid}")
+        raise RuntimeError(f"the driver was called for instance {uuid}, and returned instance {instance.uuid}")
     return _message(instance)
 
 

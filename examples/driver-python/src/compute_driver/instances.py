@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers that make guests, not only report capacity. A guest that the agent made with spawn is an instance."""
+"""The interfaces of drivers that create guests. An instance is a guest that spawn created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PUBLIC_KEY = 16 << 10
 class PowerState(enum.IntEnum):
     """Nova's, with its numbers."""
 
-    NOSTATE = 0  # there is no guest: of an incomplete instance only
+    NOSTATE = 0  # there is no guest: for an incomplete instance only
     RUNNING = 1
     PAUSED = 3
     SHUTDOWN = 4
@@ -31,12 +31,12 @@ class PowerState(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Instance:
-    """One that spawn made, as it is now."""
+    """An instance, as it is now."""
 
     uuid: str  # that of the consumer in Placement
-    name: str = ""  # what its owner called it
+    name: str = ""  # the name that its owner gave it
     power: PowerState = PowerState.NOSTATE
-    hypervisor_name: str = ""  # what it is called there ("instance-0000002a"), for people
+    hypervisor_name: str = ""  # its name there ("instance-0000002a"), for display only
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Flavor:
 
 @dataclass(frozen=True)
 class InstanceSpec:
-    """An instance to be made. What a driver cannot provide of it, it refuses with an InstanceFault."""
+    """An instance to create. A driver rejects what it cannot provide with an InstanceFault."""
 
     uuid: str
-    name: str = ""  # for people: any text, not unique
+    name: str = ""  # for display only: any text, not unique
     project_id: str = ""
     user_id: str = ""
     flavor: Flavor = field(default_factory=Flavor)
-    # What Placement granted, by uuid of a provider in the tree and resource class. It decides which processors, cells of memory and
+    # What the instance has in Placement, by uuid of a provider in the tree and resource class. It decides which CPUs, NUMA cells and
     # devices the instance gets.
     allocations: dict[str, dict[str, int]] = field(default_factory=dict)
     image: str = ""  # names the image to the driver; empty: none, an empty disk
@@ -76,37 +76,37 @@ class InstanceSpec:
 
 @runtime_checkable
 class InstanceManager(Protocol):
-    """Makes instances. It knows them again after a restart, and never touches any other guest. Capability: instances.
+    """Creates instances. It recognizes them after a restart, and never changes other guests. Capability: instances.
 
-    Calls about one instance come one after the other; those about different ones run beside each other and beside every other method,
+    Calls for one instance come one after the other. Calls for different ones run concurrently, also with every other method,
     configure included. None comes before configure has succeeded once.
 
     The process can end at any point. So spawn, destroy and set_power are idempotent: the agent calls again with the same arguments, and
-    the driver continues from what it finds. NotReady promises that nothing was begun; Unsupported says that the configuration does not let
-    the driver manage instances. After an exception that is not named below, the agent takes the outcome for unknown and asks again.
+    the driver continues from what it finds. NotReady means that nothing was begun; Unsupported means that the driver does not manage
+    instances with this configuration. After any other exception that is not named below the outcome is unknown, and the agent calls again.
     """
 
     @abstractmethod
     def instances(self, call: Call, node: str) -> list[Instance]:
-        """The instances of a node, running or not, complete or not: all, or an exception."""
+        """Lists all instances of a node, running or not, complete or not, or raises."""
 
     @abstractmethod
     def spawn(self, call: Call, node: str, spec: InstanceSpec, tree: Tree) -> Instance:
-        """Makes an instance and starts it. One that is there is left as it is; what an interrupted spawn left is completed.
+        """Creates an instance and starts it. It does not change one that exists, and completes what an interrupted spawn left.
 
-        Raises InstanceFault if asking again would not help; then nothing is left of the attempt.
+        Raises InstanceFault if a retry does not help; then nothing is left of the attempt.
         """
 
     @abstractmethod
     def destroy(self, call: Call, node: str, uuid: str) -> None:
-        """Ends an instance and removes all that spawn made for it. Succeeds if there is nothing (left) of that uuid.
+        """Stops an instance and removes all that spawn created for it. Succeeds if there is nothing with that uuid.
 
-        Raises InstanceFault if spawn did not make the guest of that uuid.
+        Raises InstanceFault if the guest with that uuid is not an instance.
         """
 
     @abstractmethod
     def set_power(self, call: Call, node: str, uuid: str, to: PowerState, hard: bool) -> Instance:
-        """Brings an instance to RUNNING or SHUTDOWN. With hard it is switched off at once, otherwise the guest is asked first.
+        """Brings an instance to RUNNING or SHUTDOWN. With hard it is powered off at once, otherwise the guest is asked to shut down first.
 
         Raises InstanceNotFound; InstanceFault.
         """
@@ -114,11 +114,11 @@ class InstanceManager(Protocol):
 
 @runtime_checkable
 class InstanceWatcher(Protocol):
-    """Notices what happens to instances by itself: one that crashed, or was stopped with another tool. Capability: instance_events."""
+    """Notices changes of instances: one that crashed, or was stopped with another tool. Capability: instance_events."""
 
     @abstractmethod
     def watch_instances(self, call: Call, changed: Callable[[str, str], None]) -> None:
-        """Calls changed(node, uuid) whenever an instance is no longer as it was, until call.ended().
+        """Calls changed(node, uuid) whenever an instance may have changed, until call.ended().
 
-        An empty uuid stands for all of the node, an empty node for all. May be called before configure has ever succeeded.
+        An empty uuid stands for all of the node, an empty node for all. It can be called before configure has succeeded.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines in the form that the agent understands: one JSON object a line on standard error.
+"""Log lines in the format that the agent reads: one JSON object a line on standard error.
 
 Python's own logging ends there too, so that what libraries log arrives with its level, and so does an uncaught exception.
 """
@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 LEVELS = {"trace": 5, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
-MAX_TEXT = 16 << 10  # characters of a message or a field: the agent reads lines of 64 KiB, and cuts longer ones
+MAX_TEXT = 16 << 10  # characters of a message or a field: the agent reads lines of 64 KiB, and truncates longer ones
 MAX_LINE = 60 << 10
 MAX_FIELDS = 60
 
@@ -52,7 +52,7 @@ class Log:
 
 
 def set_up(stream: Any, level: str) -> Log:
-    """Makes the agent's form that of the whole process, at the agent's level."""
+    """Sets the format of all log lines of the process, and the agent's level."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Lines())
     logging.basicConfig(handlers=[handler], level=LEVELS.get(level, logging.INFO), force=True)
@@ -63,13 +63,13 @@ def set_up(stream: Any, level: str) -> Log:
 def catch_the_rest(logger: Log) -> None:
     """Logs uncaught exceptions as one line each, also those of threads that the driver made, instead of printing them."""
 
-    def tell(where: str, kind: Any, error: Any, trace: Any) -> None:
-        logger.error("an uncaught exception. It is a defect of the driver: report it with this stack", where=where,
+    def log_uncaught(where: str, kind: Any, error: Any, trace: Any) -> None:
+        logger.error("An uncaught exception. It is a defect of the driver: report it with this stack.", where=where,
                      error_type=getattr(kind, "__name__", str(kind)), stack="".join(traceback.format_exception(kind, error, trace)))
 
-    sys.excepthook = lambda kind, error, trace: tell("the main thread", kind, error, trace)
-    sys.unraisablehook = lambda u: tell(str(u.err_msg or "a finalizer"), u.exc_type, u.exc_value, u.exc_traceback)
-    threading.excepthook = lambda a: tell(f"thread {a.thread.name if a.thread else ''}", a.exc_type, a.exc_value, a.exc_traceback)
+    sys.excepthook = lambda kind, error, trace: log_uncaught("the main thread", kind, error, trace)
+    sys.unraisablehook = lambda u: log_uncaught(str(u.err_msg or "a finalizer"), u.exc_type, u.exc_value, u.exc_traceback)
+    threading.excepthook = lambda a: log_uncaught(f"thread {a.thread.name if a.thread else ''}", a.exc_type, a.exc_value, a.exc_traceback)
 
 
 class _Lines(logging.Formatter):
@@ -90,7 +90,7 @@ class _Lines(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Placeholders that do not fit are a mistake of the caller, and no reason to lose the message."""
+    """The message, unformatted if its arguments do not match its placeholders."""
     try:
         return record.getMessage()
     except Exception:
@@ -98,7 +98,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON can hold, and not too much of it."""
+    """A value that JSON can represent, bounded."""
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 63):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -111,11 +111,11 @@ def _plain(value: Any) -> Any:
     try:
         return _cut(str(value))
     except Exception as e:
-        return f"{type(value).__name__} without words: {type(e).__name__}"
+        return f"{type(value).__name__} whose text is unavailable: {type(e).__name__}"
 
 
 def _cut(text: str, most: int = MAX_TEXT, keep_end: bool = False) -> str:
-    """Bounds a text. The end of a stack is what says most."""
+    """Truncates a text. The end of a stack is its most useful part."""
     if len(text) <= most:
         return text
     return "..." + text[-most:] if keep_end else text[:most] + "..."

@@ -13,13 +13,13 @@ import time
 
 
 def set_name(driver: str) -> None:
-    """What ps shows. The agent starts plugins by file descriptor, after which they would be called "3". 15 bytes are kept."""
+    """What ps shows. The agent starts plugins by file descriptor, and their name would be "3". 15 bytes are kept."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as f:
         f.write(f"driver-{driver}")
 
 
 def keep_executable() -> None:
-    """Descriptor 3 is the program that the agent checked, and Python reads it on; children are not to inherit it."""
+    """Keeps descriptor 3, the program that the agent checked and Python reads, from children."""
     with contextlib.suppress(OSError, IndexError):
         if os.path.samestat(os.fstat(3), os.stat(sys.path[0])):  # a program that is an archive is its own first path
             os.set_inheritable(3, False)
@@ -28,7 +28,7 @@ def keep_executable() -> None:
 def end_with_parent() -> None:
     """Ends this process, and what it started if it leads its group, when the process that started it dies.
 
-    The agent has the kernel do that as well; this is for other parents.
+    The agent also sets a parent-death signal; this is for other parents.
     """
     parent = os.getppid()
 

@@ -9,48 +9,48 @@ from typing import Any
 
 import grpc
 
-from compute_driver import abilities, instances
+from compute_driver import capabilities, instances
 from compute_driver import driver_pb2 as pb
-from compute_driver.answers import Answer, ConfigError, Failure, Malformed, ReshapeNeeded, Unsupported
+from compute_driver.errors import TypedError, ConfigError, Failure, Malformed, ReshapeNeeded, Unsupported
 from compute_driver.call import Call, Ended
 from compute_driver.calls import Calls
 from compute_driver.driver import Driver, HostInfo, Node
-from compute_driver.gate import Turn
+from compute_driver.concurrency import CallLock
 from compute_driver.instance_service import InstanceService
 from compute_driver.log import Log
 from compute_driver.names import check_renames
-from compute_driver.status import cut, said
+from compute_driver.status import cut, text_of
 from compute_driver.tree import Allocations, Tree
-from compute_driver.warned import fit
+from compute_driver.warnings import sanitize
 
 SDK = "python compute_driver 1"
 CAPABILITIES: dict[str, type | tuple[type, ...]] = {
-    "capabilities": abilities.CapabilityReporter,
-    "guests": abilities.GuestLister,
-    "health": abilities.HealthChecker,
-    "hypervisor": abilities.HypervisorReporter,
+    "capabilities": capabilities.CapabilityReporter,
+    "guests": capabilities.GuestLister,
+    "health": capabilities.HealthChecker,
+    "hypervisor": capabilities.HypervisorReporter,
     "instance_events": instances.InstanceWatcher,
     "instances": instances.InstanceManager,
-    "layouts": (abilities.LayoutVersioner, abilities.ShapeVersioner),
-    "node_deleted": abilities.NodeChecker,
-    "product_names": abilities.ProductNamer,
-    "shutdown": abilities.Shutdowner,
-    "warnings": abilities.Warner,
-    "watch": abilities.Watcher,
+    "layouts": (capabilities.LayoutVersioner, capabilities.ShapeVersioner),
+    "node_deleted": capabilities.NodeChecker,
+    "product_names": capabilities.ProductNamer,
+    "shutdown": capabilities.Shutdowner,
+    "warnings": capabilities.Warner,
+    "watch": capabilities.Watcher,
 }
 FORMER_NAMES = {"layouts": "shapes"}  # announced too: agents up to 0.2.0 know these only
-STREAMS = ("Watch",)  # methods that answer with a stream
+STREAMS = ("Watch",)  # methods with a stream of replies
 
 
-def capabilities(driver: Driver) -> list[str]:
-    """The optional abilities that a driver has: all methods of the class that stands for one. Events are of instances that it manages."""
-    return [name for name, ability in CAPABILITIES.items()
-            if isinstance(driver, ability) and (name != "instance_events" or isinstance(driver, instances.InstanceManager))]
+def capabilities_of(driver: Driver) -> list[str]:
+    """The capabilities of a driver: it has all methods of the interface. Events are of instances that it manages."""
+    return [name for name, interface in CAPABILITIES.items()
+            if isinstance(driver, interface) and (name != "instance_events" or isinstance(driver, instances.InstanceManager))]
 
 
 def announced(driver: Driver) -> list[str]:
     """Its capabilities, and the former names of those that have one."""
-    names = capabilities(driver)
+    names = capabilities_of(driver)
     return names + [FORMER_NAMES[name] for name in names if name in FORMER_NAMES]
 
 
@@ -60,39 +60,39 @@ class Service:
     def __init__(self, driver: Driver, log: Log) -> None:
         self._driver = driver
         self._calls = Calls(log)
-        self._turn = Turn()
+        self._node_calls = CallLock()
         self._configured = False
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """All services. Methods that are not here answer UNIMPLEMENTED, which says that the ability is absent."""
+        """All services. Methods that are not here return UNIMPLEMENTED: the driver does not have the capability."""
 
         def unary(name: str, behave: Callable[[Any, Call], Any], **how: Any) -> tuple[str, Callable]:
             return name, self._calls.unary(name, behave, **how)
 
-        def in_turn(name: str, behave: Callable[[Any, Call], Any]) -> tuple[str, Callable]:
-            return unary(name, behave, turn=lambda _request, call: self._turn.of(call))
+        def serialized(name: str, behave: Callable[[Any, Call], Any]) -> tuple[str, Callable]:
+            return unary(name, behave, serialize=lambda _request, call: self._node_calls.held(call))
 
-        watch = self._driver.watch if isinstance(self._driver, abilities.Watcher) else None
+        watch = self._driver.watch if isinstance(self._driver, capabilities.Watcher) else None
         handlers = [
             service("Plugin", dict([
                 unary("Info", self._info),
                 unary("ConfigSchema", self._config_schema),
-                in_turn("Configure", self._configure),
+                serialized("Configure", self._configure),
                 unary("Health", self._health),
-                unary("Shutdown", self._shutdown, gated=False),
+                unary("Shutdown", self._shutdown, drained=False),
             ])),
             service("Driver", dict([
-                in_turn("AvailableNodes", self._available_nodes),
-                in_turn("UpdateProviderTree", self._update_provider_tree),
-                in_turn("ReshapeStep", self._reshape_step),
-                in_turn("Guests", self._guests),
-                in_turn("NodeDeleted", self._node_deleted),
+                serialized("AvailableNodes", self._available_nodes),
+                serialized("UpdateProviderTree", self._update_provider_tree),
+                serialized("ReshapeStep", self._reshape_step),
+                serialized("Guests", self._guests),
+                serialized("NodeDeleted", self._node_deleted),
                 ("Watch", self._calls.stream("Watch", watch, "", _watched)),
             ])),
         ]
         if isinstance(self._driver, instances.InstanceManager):
-            managing = InstanceService(self._driver, self._calls, lambda: self._configured)
-            handlers.append(service("Instances", managing.methods()))
+            manager = InstanceService(self._driver, self._calls, lambda: self._configured)
+            handlers.append(service("Instances", manager.methods()))
         return handlers
 
     # Methods of Plugin.
@@ -109,7 +109,7 @@ class Service:
         try:
             config = json.loads(request.config_json or b"{}", parse_constant=_no_number)
         except (ValueError, RecursionError) as e:
-            raise ConfigError("", f"is not valid JSON: {said(e)}") from e
+            raise ConfigError("", f"is not valid JSON: {text_of(e)}") from e
         if not isinstance(config, dict):
             raise ConfigError("", "is not a JSON object")
         self._driver.configure(call, config, HostInfo(request.host.name, request.host.state_dir, dict(request.host.former_nodes)))
@@ -118,23 +118,23 @@ class Service:
         return pb.ConfigureResponse(shape_version=layout)
 
     def _health(self, _request: pb.HealthRequest, call: Call) -> pb.HealthResponse:
-        told = self._driver.warnings() if isinstance(self._driver, abilities.Warner) else []
-        return pb.HealthResponse(problem=cut(self._problem(call)), warnings=fit(told))
+        warnings = self._driver.warnings() if isinstance(self._driver, capabilities.Warner) else []
+        return pb.HealthResponse(problem=cut(self._problem(call)), warnings=sanitize(warnings))
 
     def _problem(self, call: Call) -> str:
-        if not isinstance(self._driver, abilities.HealthChecker):
+        if not isinstance(self._driver, capabilities.HealthChecker):
             return ""
         try:
             return self._driver.health(call) or ""
-        except (Answer, Failure) as e:
-            return said(e) or "the driver reports a problem without saying which"
+        except (TypedError, Failure) as e:
+            return text_of(e) or "the driver reports a problem without saying which"
 
     def _shutdown(self, request: pb.ShutdownRequest, call: Call) -> pb.ShutdownResponse:
         if request.grace_ms > 0:
             call.limit(request.grace_ms / 1000)
-        if not self._calls.gate.close(call.remaining()):
-            raise Ended(grpc.StatusCode.DEADLINE_EXCEEDED, "calls under way have not returned")
-        if isinstance(self._driver, abilities.Shutdowner):
+        if not self._calls.drain.close(call.remaining()):
+            raise Ended(grpc.StatusCode.DEADLINE_EXCEEDED, "earlier calls have not returned")
+        if isinstance(self._driver, capabilities.Shutdowner):
             self._driver.shutdown(call)
         return pb.ShutdownResponse()
 
@@ -152,19 +152,19 @@ class Service:
             edited = self._driver.update_provider_tree(call, tree, request.node, given)
         except ReshapeNeeded as e:
             if reshaping:
-                raise RuntimeError(f"the driver needs a reshape though it was given all allocations for one: {e}") from e
+                raise RuntimeError(f"the driver raised ReshapeNeeded although it got all allocations: {e}") from e
             raise
         reply = pb.UpdateProviderTreeResponse(tree=tree.message())
-        if isinstance(self._driver, abilities.CapabilityReporter):
+        if isinstance(self._driver, capabilities.CapabilityReporter):
             reply.capability_traits.update(self._driver.capabilities(request.node) or {})
-        if isinstance(self._driver, abilities.ProductNamer):
+        if isinstance(self._driver, capabilities.ProductNamer):
             for provider, product in (self._driver.product_names(request.node) or {}).items():
-                reply.product_names[cut(provider)] = cut(str(product)[:abilities.MAX_PRODUCT_NAME])
-        if isinstance(self._driver, abilities.HypervisorReporter):
+                reply.product_names[cut(provider)] = cut(str(product)[:capabilities.MAX_PRODUCT_NAME])
+        if isinstance(self._driver, capabilities.HypervisorReporter):
             known = self._driver.hypervisor(request.node)
             if known is not None:
-                version = known.version if 0 <= known.version <= abilities.MAX_HYPERVISOR_VERSION else 0
-                reply.hypervisor.CopyFrom(pb.Hypervisor(type=cut(str(known.type)[:abilities.MAX_HYPERVISOR_TYPE]), version=version))
+                version = known.version if 0 <= known.version <= capabilities.MAX_HYPERVISOR_VERSION else 0
+                reply.hypervisor.CopyFrom(pb.Hypervisor(type=cut(str(known.type)[:capabilities.MAX_HYPERVISOR_TYPE]), version=version))
         if given is not None:
             reply.allocations.CopyFrom((given if edited is None else edited).message())
             reply.class_renames.update(self._renames())
@@ -188,14 +188,15 @@ class Service:
         return pb.ReshapeStepResponse(tree=tree.message(), allocations=allocations, class_renames=self._renames())
 
     def _guests(self, request: pb.GuestsRequest, call: Call) -> pb.GuestsResponse:
-        if not isinstance(self._driver, abilities.GuestLister):
+        if not isinstance(self._driver, capabilities.GuestLister):
             raise Unsupported("this driver does not list guests")
         guests = self._driver.guests(call, Tree(request.tree), request.node)
-        if len(guests) > abilities.MAX_GUESTS:
-            raise RuntimeError(f"the driver lists {len(guests)} guests, at most {abilities.MAX_GUESTS} are allowed")
+        if len(guests) > capabilities.MAX_GUESTS:
+            raise RuntimeError(f"the driver lists {len(guests)} guests, at most {capabilities.MAX_GUESTS} are allowed")
         reply = pb.GuestsResponse()
         for g in guests:
-            to = reply.guests.add(uuid=cut(g.uuid), name=cut(g.name), project_id=cut(g.project_id), user_id=cut(g.user_id))
+            to = reply.guests.add(uuid=cut(g.uuid), name=cut(g.name), project_id=cut(g.project_id), user_id=cut(g.user_id),
+                                   resources_unknown=cut(g.resources_unknown), requested=g.from_flavor)
             if g.resources is not None:
                 to.resources.SetInParent()
                 for provider, amounts in g.resources.items():
@@ -203,34 +204,34 @@ class Service:
         return reply
 
     def _node_deleted(self, request: pb.NodeDeletedRequest, call: Call) -> pb.NodeDeletedResponse:
-        if not isinstance(self._driver, abilities.NodeChecker):
+        if not isinstance(self._driver, capabilities.NodeChecker):
             raise Unsupported("this driver does not report whether a node was removed for good")
         deleted = self._driver.node_deleted(call, Node(request.node.name, request.node.uuid))
-        return pb.NodeDeletedResponse(deleted=deleted is True)  # whatever else is no proof
+        return pb.NodeDeletedResponse(deleted=deleted is True)  # nothing else is proof
 
-    # What belongs to several of them.
+    # Used by several of them.
 
     def _layout_version(self) -> int:
-        if isinstance(self._driver, abilities.ShapeVersioner):  # first: what it calls layout_version is its own
+        if isinstance(self._driver, capabilities.ShapeVersioner):  # first: what it calls layout_version is its own
             version = self._driver.shape_version()
-        elif isinstance(self._driver, abilities.LayoutVersioner):
+        elif isinstance(self._driver, capabilities.LayoutVersioner):
             version = self._driver.layout_version()
         else:
             return 0
-        if not 0 <= version <= abilities.MAX_LAYOUT:
-            raise RuntimeError(f"the driver's layout version is {version}: must be 1 to {abilities.MAX_LAYOUT}, "
+        if not 0 <= version <= capabilities.MAX_LAYOUT:
+            raise RuntimeError(f"the driver's layout version is {version}: must be 1 to {capabilities.MAX_LAYOUT}, "
                                "or 0 for none")
         return version
 
     def _renames(self) -> dict[str, str]:
-        """What the driver declares of the reshape that it has just made."""
-        if not isinstance(self._driver, abilities.Renamer):
+        """The renames that the driver declares for its last reshape."""
+        if not isinstance(self._driver, capabilities.Renamer):
             return {}
         return check_renames(self._driver.class_renames() or {})
 
 
 def service(name: str, methods: dict[str, Callable]) -> grpc.GenericRpcHandler:
-    """A service of the protocol, with those of its methods that there are."""
+    """A service of the protocol, with those of its methods that exist."""
     described = pb.DESCRIPTOR.services_by_name[name]
     handlers = {}
     for method in described.methods:
@@ -248,4 +249,4 @@ def _watched(node: str | None) -> pb.WatchResponse:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")

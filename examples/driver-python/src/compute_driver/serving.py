@@ -19,11 +19,11 @@ from compute_driver.driver import Driver
 from compute_driver.service import SDK, Service, announced
 
 MAX_MESSAGE = 16 << 20  # bytes in both directions, as the protocol has it
-THREADS = 1000  # made when they are needed: calls that wait for their turn hold one each, and so does every stream
+THREADS = 1000  # started on demand: each call that waits for another holds one, and so does each stream
 
 
 def serve(driver: Driver, stdout: int) -> NoReturn:
-    """Serves the driver until the agent ends the connection. Started by hand, it explains itself instead.
+    """Serves the driver until the agent ends the connection. If an operator started it, it prints how to use it instead.
 
     stdout is what handshake.claim_stdout returned; without an agent, the ordinary one.
     """
@@ -71,16 +71,16 @@ def _serve(driver: Driver, stdout: int, logger: log.Log) -> None:
 
 
 def _go_plugin(ended: threading.Event) -> list[grpc.GenericRpcHandler]:
-    """The services that go-plugin itself calls: whether we are alive, and that it is over. The others are optional.
+    """The services that go-plugin itself calls: health and shutdown. The others are optional.
 
-    Their messages are so small that they are written out here.
+    Their messages are literals here.
     """
 
     def check(_request: bytes, _context: grpc.ServicerContext) -> bytes:
         return b"\x08\x01"  # status: SERVING
 
     def shutdown(_request: bytes, context: grpc.ServicerContext) -> bytes:
-        if not context.add_callback(ended.set):  # when the answer has gone out
+        if not context.add_callback(ended.set):  # after the reply is sent
             ended.set()
         return b""
 
@@ -91,7 +91,7 @@ def _go_plugin(ended: threading.Event) -> list[grpc.GenericRpcHandler]:
 
 
 def _exit(code: int) -> NoReturn:
-    """Ends the process although a call may hang in the driver, for which Python would wait."""
+    """Ends the process also if a call hangs in the driver; Python would wait for it."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -117,4 +117,4 @@ def _description(driver: Driver) -> dict:
 _EXPLANATION = """This is the virt driver "{d.name}" (version {d.version}), a plugin of compute-agent. It does not run by itself:
 the agent starts it when its configuration has a table [drivers.{d.name}].
 
-  {program} --info    prints who it is and what configuration it takes, as JSON"""
+  {program} --info    prints its name, capabilities and configuration schema, as JSON"""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provider tree, and the allocations against it, in Placement's words.
+"""The provider tree and its allocations.
 
-Both keep the message that they came in and change it in place, so that what this SDK does not know of passes through.
+Both keep the message of the request and change it in place, so that unknown fields are kept.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compute_driver import driver_pb2 as pb
-from compute_driver.answers import Failure, Malformed
+from compute_driver.errors import Failure, Malformed
 
 MAX_UNIT = 2**31 - 1  # the most that Placement stores of anything
 
 
 def child_uuid(root: str, name: str) -> str:
-    """The uuid of a provider below a root: the same for the same root and name, so that it is found again after a restart."""
+    """The uuid of a provider below a root: the same for the same root and name, also after a restart."""
     return str(uuid.uuid5(uuid.UUID(root), name))
 
 
@@ -34,12 +34,12 @@ class Inventory:
 
     @property
     def capacity(self) -> int:
-        """How much can be allocated altogether."""
+        """How much can be allocated in total."""
         return int((self.total - self.reserved) * self.allocation_ratio)
 
     @classmethod
     def received(cls, msg: pb.Inventory) -> Inventory:
-        """In a message 0 stands for Placement's default."""
+        """In a message, 0 stands for Placement's default."""
         return cls(msg.total, msg.reserved, msg.min_unit or 1, msg.max_unit or MAX_UNIT, msg.step_size or 1,
                    msg.allocation_ratio or 1.0)
 
@@ -50,7 +50,7 @@ class Inventory:
 
 
 class Provider:
-    """A resource provider of a tree. Its name, uuid, parent and generation are not the driver's to change."""
+    """A resource provider of a tree. A driver does not change its name, uuid, parent and generation."""
 
     def __init__(self, msg: pb.ResourceProvider) -> None:
         self.message = msg
@@ -108,7 +108,7 @@ class Tree:
                 raise Malformed(f"resource provider {p.name!r} is below {p.parent_uuid}, which is not in the tree")
             self._children.setdefault(p.parent_uuid, []).append(p.uuid)
         if len(self._by_name) != len(msg.providers) or len(self._providers) != len(msg.providers):
-            raise Malformed("a name or a uuid is twice in the tree")
+            raise Malformed("the tree has a name or a uuid more than once")
 
     def __iter__(self) -> Iterator[Provider]:
         return iter(self._providers.values())
@@ -130,11 +130,11 @@ class Tree:
         return out
 
     def child(self, root: Provider, name: str) -> Provider:
-        """The provider of that name below a root, made if need be. One that exists already is used as it is."""
-        if (there := self.find(name)) is not None:
-            if there not in self.below(root.uuid):
-                raise Failure(f"resource provider {name!r} is there already, and not below {root.name!r}")
-            return there
+        """Returns the provider of that name below a root, and creates it if it does not exist."""
+        if (existing := self.find(name)) is not None:
+            if existing not in self.below(root.uuid):
+                raise Failure(f"resource provider {name!r} exists already, and is not below {root.name!r}")
+            return existing
         new = Provider(pb.ResourceProvider(uuid=child_uuid(root.uuid, name), name=name, parent_uuid=root.uuid))
         self._providers[new.uuid] = self._by_name[name] = new
         self._children.setdefault(root.uuid, []).append(new.uuid)
@@ -148,12 +148,12 @@ class Tree:
         self._children[provider.parent_uuid].remove(provider.uuid)
 
     def message(self) -> pb.ProviderTree:
-        """The tree as it goes back."""
+        """The tree for the reply."""
         return pb.ProviderTree(providers=[p.message for p in self])
 
 
 class Allocations:
-    """Who holds what where: resources[consumer][provider][class] is an amount of at least 1."""
+    """The allocations of all consumers: resources[consumer][provider][class] is at least 1."""
 
     def __init__(self, msg: pb.Allocations) -> None:
         self._msg = msg
@@ -169,11 +169,11 @@ class Allocations:
         return self.resources.get(consumer, {}).get(provider, {}).get(resource_class, 0)
 
     def used(self, provider: str, resource_class: str) -> int:
-        """What all consumers together hold. Cost: O(consumers)."""
+        """The sum of the allocations of all consumers. Cost: O(consumers)."""
         return sum(self.held(c, provider, resource_class) for c in self.resources)
 
     def message(self) -> pb.Allocations:
-        """The allocations as they go back: whatever else is known of a consumer stays as it came."""
+        """The allocations for the reply. Other fields of a consumer stay as they were in the request."""
         out = pb.Allocations()
         for consumer, held in self.resources.items():
             to = out.consumers[consumer]

@@ -8,20 +8,20 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree, Warned
+from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree, DriverWarning
 from machine import layouts
 from machine.config import SCHEMA, Config, parse
 from machine.hardware import Hardware, look
 from machine.instances import ManagesInstances
 from machine.layouts import FORMER_VGPU, VGPU
-from machine.stable import Stable
+from machine.store import InstanceStore
 
 ARCHITECTURES = {"x86_64": "COMPUTE_ARCH_X86_64", "aarch64": "COMPUTE_ARCH_AARCH64", "ppc64le": "COMPUTE_ARCH_PPC64LE",
                  "s390x": "COMPUTE_ARCH_S390X"}
 
 
 class MachineDriver(ManagesInstances, Driver):
-    """Reports the machine. It keeps its configuration, and nothing that it could not find out again."""
+    """Reports the machine. It keeps no state but its configuration."""
 
     name = "python"
     version = "2.0.0"
@@ -30,10 +30,10 @@ class MachineDriver(ManagesInstances, Driver):
         self._look = look
         self._lock = threading.Lock()
         self._config: Config | None = None
-        self._stable_of_host: Stable | None = None
-        self._former: list[Config] = []  # what of them is configured no more must go from the tree
-        self._renamed = False  # by the reshape that was made last
-        self._warned: list[Warned] = []  # of what the tree that was made last could not be
+        self._host_store: InstanceStore | None = None
+        self._former: list[Config] = []  # what they configured and the present one does not is removed from the tree
+        self._renamed = False  # by the last reshape
+        self._warned: list[DriverWarning] = []  # of the last tree
 
     def config_schema(self) -> dict[str, Any]:
         return SCHEMA
@@ -44,23 +44,23 @@ class MachineDriver(ManagesInstances, Driver):
             if self._config is not None and self._config != new:
                 self._former.append(self._config)
             self._config = new
-            self._stable_of_host = Stable(host.state_dir) if host.state_dir else None
+            self._host_store = InstanceStore(host.state_dir) if host.state_dir else None
         call.log.debug("configured", node=new.node, gpus=len(new.gpus))
 
     def available_nodes(self, call: Call) -> list[Node]:
         return [Node(self.current()[0].node)]
 
     def node_deleted(self, call: Call, node: Node) -> bool:
-        """A name that the operator gave up. Any other that is not known may be that of a machine which is down."""
+        """True for configured former nodes. Any other unknown node may be a machine that is down."""
         return node.name in self.current()[0].former_nodes
 
     def capabilities(self, node: str) -> dict[str, bool]:
-        """The architecture, and that nothing can be plugged into a file."""
+        """The architecture, and that no interface can be attached."""
         own = {trait: platform.machine() == machine for machine, trait in ARCHITECTURES.items()}
         return {**own, "COMPUTE_NET_ATTACH_INTERFACE": False}
 
     def health(self, call: Call) -> str:
-        """The same look that a tree needs."""
+        """Reads what a tree needs."""
         if self._config is None:
             return ""
         try:
@@ -69,70 +69,70 @@ class MachineDriver(ManagesInstances, Driver):
             return str(e)
         return ""
 
-    def warnings(self) -> list[Warned]:
+    def warnings(self) -> list[DriverWarning]:
         return self._warned
 
     def watch(self, call: Call, changed: Callable[[str], None]) -> None:
-        """Looks from time to time, since the kernel does not notify of a processor that comes or goes."""
-        last = self._glance(call)
+        """Polls, since the kernel does not notify of an added or removed processor."""
+        last = self._observe(call)
         call.log.debug("watching the machine")
         while not call.wait(self._config.look_every if self._config is not None else 1.0):
-            now = self._glance(call)
+            now = self._observe(call)
             if now is not None and last is not None and now != last:
                 changed("")
             last = now or last
 
-    def _glance(self, call: Call) -> tuple[Config, Hardware] | None:
-        """What a tree follows from, or None if it cannot be known now."""
+    def _observe(self, call: Call) -> tuple[Config, Hardware] | None:
+        """Returns what a tree follows from, or None if it is not known now."""
         config = self._config
         try:
             return (config, self._look(config.disk)) if config is not None else None
         except NotReady as e:
-            call.log.debug("cannot look now", reason=str(e))
+            call.log.debug("cannot read the machine now", reason=str(e))
             return None
 
     def update_provider_tree(self, call: Call, tree: Tree, node: str, allocations: Allocations | None) -> Allocations | None:
         config, root = self._node(tree, node)
         hardware = self._look(config.disk)
-        wanted = _wanted(root, config)
-        leaving = layouts.leaving(tree, root, wanted)
-        self._renamed = layouts.renaming(root, wanted)
-        if allocations is None and (leaving or self._renamed):
-            sources = [p.name for p in leaving] or [root.name]
-            raise ReshapeNeeded(f"{VGPU} moves from {', '.join(sources)} to {len(wanted)} places")
+        desired = _desired(root, config)
+        sources = layouts.sources(tree, root, desired)
+        self._renamed = layouts.renaming(root, desired)
+        if allocations is None and (sources or self._renamed):
+            names = [p.name for p in sources] or [root.name]
+            raise ReshapeNeeded(f"{VGPU} moves from {', '.join(names)} to {len(desired)} providers")
         with self._lock:
             former = list(self._former)
         if allocations is not None:
-            allocations = layouts.rename(root, wanted, allocations)
-            leaving = layouts.leaving(tree, root, wanted)
-            allocations = layouts.move(call, tree, root, wanted, allocations, self.granted)
-        _withdraw(root, config, former)
-        _put_machine(root, config, hardware)
+            allocations = layouts.rename(root, desired, allocations)
+            sources = layouts.sources(tree, root, desired)
+            allocations = layouts.move(call, tree, root, desired, allocations, self.allocations_of)
+        _remove_former(root, config, former)
+        _set_machine(root, config, hardware)
         self._warned = _discrepancies(config, hardware)
-        layouts.put(tree, root, wanted)
-        layouts.prune(tree, root, wanted, leaving)
+        layouts.set_inventories(tree, root, desired)
+        layouts.prune(tree, root, desired, sources)
         return allocations
 
     def layout_version(self) -> int:
-        """VGPUs on the node are a choice, not an older layout: without versions, it can change in both directions."""
+        """VGPUs on the node are a choice, not an older layout: without a version, it can change in both directions."""
         return 0 if self.current()[0].gpu_layout == "node" else layouts.PRESENT
 
     def reshape(self, call: Call, tree: Tree, node: str, from_layout: int, allocations: Allocations) -> Allocations:
         config, root = self._node(tree, node)
-        wanted = _wanted(root, config)
-        self._renamed = from_layout == 0 and layouts.renaming(root, wanted)
+        desired = _desired(root, config)
+        self._renamed = from_layout == 0 and layouts.renaming(root, desired)
         if from_layout == 0:
-            return layouts.rename(root, wanted, allocations)
-        return layouts.move(call, tree, root, wanted, allocations, self.granted)
+            return layouts.rename(root, desired, allocations)
+        return layouts.move(call, tree, root, desired, allocations, self.allocations_of)
 
     def class_renames(self) -> dict[str, str]:
         return {FORMER_VGPU: VGPU} if self._renamed else {}
 
-    def current(self) -> tuple[Config, Stable | None]:
+    def current(self) -> tuple[Config, InstanceStore | None]:
         with self._lock:
             if self._config is None:
                 raise NotReady("the driver is not configured yet")
-            return self._config, self._stable_of_host
+            return self._config, self._host_store
 
     def _node(self, tree: Tree, node: str) -> tuple[Config, Provider]:
         config, _ = self.current()
@@ -142,28 +142,28 @@ class MachineDriver(ManagesInstances, Driver):
         return config, root
 
 
-def _put_machine(root: Provider, config: Config, hardware: Hardware) -> None:
+def _set_machine(root: Provider, config: Config, hardware: Hardware) -> None:
     processors = hardware.processors
     root.set_inventory("VCPU", Inventory(processors, max_unit=processors, allocation_ratio=config.cpu_allocation_ratio))
     reserved = min(config.reserved_memory_mb, hardware.memory_mb)
     root.set_inventory("MEMORY_MB", Inventory(hardware.memory_mb, reserved=reserved, max_unit=hardware.memory_mb))
-    if hardware.disk_gb > 0:  # Placement knows no inventory of nothing
+    if hardware.disk_gb > 0:  # Placement has no inventory with a total of 0
         root.set_inventory("DISK_GB", Inventory(hardware.disk_gb, max_unit=hardware.disk_gb))
     root.add_traits(config.traits)
 
 
-def _discrepancies(config: Config, hardware: Hardware) -> list[Warned]:
-    """Where the machine is not as the configuration takes it to be, and the driver goes on all the same."""
+def _discrepancies(config: Config, hardware: Hardware) -> list[DriverWarning]:
+    """Where machine and configuration differ, which does not keep the driver from working."""
     out = []
     if config.reserved_memory_mb > hardware.memory_mb:
-        out.append(Warned("reserved-memory", f"reserved_memory_mb is {config.reserved_memory_mb}, and the machine has {hardware.memory_mb}: "
+        out.append(DriverWarning("reserved-memory", f"reserved_memory_mb is {config.reserved_memory_mb}, and the machine has {hardware.memory_mb}: "
                                              "all of it is reserved, and no guest fits"))
     if hardware.disk_gb <= 0:
-        out.append(Warned("disk-size", f"{config.disk} has less than 1 GB, so that no DISK_GB is reported"))
+        out.append(DriverWarning("disk-size", f"{config.disk} has less than 1 GB, so that no DISK_GB is reported"))
     return out
 
 
-def _wanted(root: Provider, config: Config) -> layouts.Wanted:
+def _desired(root: Provider, config: Config) -> layouts.Desired:
     if not config.gpus:
         return {}
     if config.gpu_layout == "node":
@@ -171,8 +171,8 @@ def _wanted(root: Provider, config: Config) -> layouts.Wanted:
     return {f"{root.name}_{gpu}": n for gpu, n in config.gpus.items()}
 
 
-def _withdraw(root: Provider, config: Config, former: list[Config]) -> None:
-    """Takes away what earlier configurations put on the node. Anything else on the node stays."""
+def _remove_former(root: Provider, config: Config, former: list[Config]) -> None:
+    """Removes what former configurations put on the node. Anything else on the node stays."""
     for old in former:
         root.remove_traits(set(old.traits) - set(config.traits))
         if old.gpus and old.gpu_layout == "node" and not config.gpus:

@@ -24,7 +24,7 @@ def look(disk: str, meminfo: str = "/proc/meminfo") -> Hardware:
         stat = os.statvfs(disk)
         memory = _total_memory(meminfo)
     except (OSError, ValueError) as e:
-        raise NotReady(f"looking at the machine: {e}") from e
+        raise NotReady(f"reading the hardware of the machine: {e}") from e
     return Hardware(os.sysconf("SC_NPROCESSORS_ONLN"), memory, stat.f_blocks * stat.f_frsize >> 30)
 
 
@@ -33,4 +33,4 @@ def _total_memory(path: str) -> int:
         for line in f:
             if line.startswith("MemTotal:"):
                 return int(line.split()[1]) // 1024
-    raise ValueError(f"{path} says nothing of MemTotal")
+    raise ValueError(f"{path} has no MemTotal")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances of the machine: files that say what a guest would be. What makes and keeps them is in stable.py."""
+"""Instances of the machine: files instead of guests, which store.py writes."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from pathlib import Path
 from compute_driver import (Call, Failure, Guest, Instance, InstanceFault, InstanceManager, InstanceNotFound, InstanceSpec,
                             InstanceWatcher, NotReady, PowerState, Tree, Unsupported)
 from machine.config import Config
-from machine.stable import Kept, Stable
+from machine.store import StoredInstance, InstanceStore
 
 
 class ManagesInstances(InstanceManager, InstanceWatcher):
-    """The part of the driver that is about instances. It has no memory: all that it knows, it reads."""
+    """The methods of the driver for instances. It keeps no state in memory."""
 
-    def current(self) -> tuple[Config, Stable | None]:
-        """The configuration, and where instances are kept if anywhere. Raises NotReady before there is one."""
+    def current(self) -> tuple[Config, InstanceStore | None]:
+        """Returns the configuration, and the store of instances if there is one. Raises NotReady before it is configured."""
         raise NotImplementedError
 
     def instances(self, call: Call, node: str) -> list[Instance]:
-        return [kept.instance() for kept in _read(self._stable(node)[1].all)]
+        return [record.instance() for record in _read(self._store(node)[1].all)]
 
     def spawn(self, call: Call, node: str, spec: InstanceSpec, tree: Tree) -> Instance:
-        config, stable = self._stable(node)
-        if (there := _read(lambda: stable.find(spec.uuid))) is not None:
+        config, store = self._store(node)
+        if (there := _read(lambda: store.find(spec.uuid))) is not None:
             return there.instance()
         if dedicated := [key for key in spec.flavor.extra_specs if key.startswith("hw:")]:
-            raise InstanceFault(spec.uuid, f"{', '.join(sorted(dedicated))}: there is no hardware here to do it with")
-        made = stable.make(call, spec, _image(config, spec))
-        call.log.info("made an instance", instance=spec.uuid)
-        return made.instance()
+            raise InstanceFault(spec.uuid, f"{', '.join(sorted(dedicated))}: this driver has no hardware for it")
+        created = store.create(call, spec, _image(config, spec))
+        call.log.info("created an instance", instance=spec.uuid)
+        return created.instance()
 
     def destroy(self, call: Call, node: str, uuid: str) -> None:
-        _, stable = self._stable(node)
-        if stable.exists(uuid):
-            stable.remove(uuid)
+        _, store = self._store(node)
+        if store.exists(uuid):
+            store.remove(uuid)
             call.log.info("removed an instance", instance=uuid)
 
     def set_power(self, call: Call, node: str, uuid: str, to: PowerState, hard: bool) -> Instance:
-        """Files follow at once, asked or not."""
-        _, stable = self._stable(node)
-        if (kept := _read(lambda: stable.find(uuid))) is not None:
-            return stable.power(kept, to).instance()
-        if stable.exists(uuid):
-            raise InstanceFault(uuid, "it was never completed: spawn or destroy it")
+        """A file needs no time to shut down, so hard has no effect."""
+        _, store = self._store(node)
+        if (record := _read(lambda: store.find(uuid))) is not None:
+            return store.power(record, to).instance()
+        if store.exists(uuid):
+            raise InstanceFault(uuid, "it is incomplete: spawn or destroy it")
         raise InstanceNotFound(uuid)
 
     def watch_instances(self, call: Call, changed: Callable[[str, str], None]) -> None:
-        """Looks from time to time: a write to a file sends no event. What changed before the first look is not known."""
-        last: tuple[str, dict[str, Kept]] | None = None
+        """Polls: a write to a file sends no event. Changes before the first poll are not reported."""
+        last: tuple[str, dict[str, StoredInstance]] | None = None
         wait = 0.0
         while not call.wait(wait):
             wait = 1.0
             try:
-                config, stable = self.current()
-                now = (config.node, {k.uuid: k for k in stable.all()} if stable is not None else {})
+                config, store = self.current()
+                now = (config.node, {k.uuid: k for k in store.all()} if store is not None else {})
             except (NotReady, OSError, ValueError) as e:
-                call.log.debug("cannot look at the instances now", reason=str(e))
+                call.log.debug("cannot read the instances now", reason=str(e))
                 continue
             wait = config.look_every
             if last is None or last[0] != now[0]:
@@ -69,26 +69,26 @@ class ManagesInstances(InstanceManager, InstanceWatcher):
             last = now
 
     def guests(self, call: Call, tree: Tree, node: str) -> list[Guest]:
-        """The instances are all guests that there are. What they were granted they have for as long as a reshape has not moved it."""
-        return [Guest(k.uuid, k.name, k.project_id, k.user_id, _resources(k, tree)) for k in _read(self._stable(node)[1].all)]
+        """The instances are the only guests. Their resources are what was allocated to them, until a reshape moves it."""
+        return [Guest(k.uuid, k.name, k.project_id, k.user_id, _resources(k, tree)) for k in _read(self._store(node)[1].all)]
 
-    def granted(self, uuid: str) -> dict[str, dict[str, int]]:
-        """What an instance was granted; nothing for what is no instance."""
-        _, stable = self.current()
-        kept = _read(lambda: stable.find(uuid)) if stable is not None else None
-        return kept.allocations if kept is not None else {}
+    def allocations_of(self, uuid: str) -> dict[str, dict[str, int]]:
+        """Returns the allocations that an instance was created with; {} for any other uuid."""
+        _, store = self.current()
+        record = _read(lambda: store.find(uuid)) if store is not None else None
+        return record.allocations if record is not None else {}
 
-    def _stable(self, node: str) -> tuple[Config, Stable]:
-        config, stable = self.current()
+    def _store(self, node: str) -> tuple[Config, InstanceStore]:
+        config, store = self.current()
         if node != config.node:
             raise Failure(f"node {node!r} is not this driver's")
-        if stable is None:
-            raise Unsupported("the agent gives this driver no state directory to keep instances in")
-        return config, stable
+        if store is None:
+            raise Unsupported("this driver has no state directory for instances")
+        return config, store
 
 
 def _read(look: Callable):
-    """What is on disk, of which a part is nothing: NotReady if it cannot be read."""
+    """Reads all, or raises NotReady."""
     try:
         return look()
     except (OSError, ValueError) as e:
@@ -106,12 +106,12 @@ def _image(config: Config, spec: InstanceSpec) -> Path | None:
     return path
 
 
-def _resources(kept: Kept, tree: Tree) -> dict[str, dict[str, int]] | None:
-    """What an instance has, or None if that is no longer where it was granted."""
-    if kept.power == PowerState.NOSTATE.name:
+def _resources(record: StoredInstance, tree: Tree) -> dict[str, dict[str, int]] | None:
+    """Returns the resources of an instance, or None if a reshape has moved them."""
+    if record.power == PowerState.NOSTATE.name:
         return None
-    for provider, amounts in kept.allocations.items():
+    for provider, amounts in record.allocations.items():
         there = tree.provider(provider)
         if there is None or any(there.inventory(name) is None for name in amounts):
             return None
-    return kept.allocations
+    return record.allocations

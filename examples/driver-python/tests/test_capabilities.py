@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optional abilities over a connection: announced because the methods are there, and checked on their way out."""
+"""The optional interfaces over a connection: announced as capabilities, and their results checked."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from unittest import mock
 
 import grpc
 
-from compute_driver import Driver, Failure, Guest, Hypervisor, LayoutVersioner, Node, NotReady, ReshapeNeeded, Unsupported, Warned
+from compute_driver import Driver, Failure, Guest, Hypervisor, LayoutVersioner, Node, NotReady, ReshapeNeeded, Unsupported, DriverWarning
 from compute_driver import driver_pb2 as pb
 from compute_driver.events import MOST, Events
 from compute_driver.serving import serve
@@ -18,14 +18,15 @@ from serving import ROOT, ServingCase, raising, tree
 GUEST = "99999999-2222-3333-4444-555555555555"
 
 
-class Able(Driver):
-    """Has every ability but instances."""
+class Capable(Driver):
+    """Has every capability but instances."""
 
     name, version = "able", "1"
 
     def __init__(self) -> None:
         self.layout, self.renames, self.problem = 3, {"CUSTOM_A": "FPGA"}, ""
-        self.listed = lambda: [Guest(GUEST, "g\udc80", resources={ROOT: {"VCPU": 2}}), Guest(ROOT), Guest(ROOT, resources={})]
+        self.listed = lambda: [Guest(GUEST, "g\udc80", resources={ROOT: {"VCPU": 2}}), Guest(ROOT, resources_unknown="cn1\udc80 is busy"),
+                               Guest(ROOT, resources={}, from_flavor=True)]
         self.step = lambda tree, at, allocations: None
         self.gone = True
         self.runs = Hypervisor("Acme\udc80" + "x" * 300, 7002001)
@@ -104,15 +105,15 @@ class FormerOwn(Former):
     layout_version = 7
 
 
-class Forgetful(Able, LayoutVersioner):
+class Forgetful(Capable, LayoutVersioner):
     """Derives from the class, and has no layout_version."""
 
     layout_version = LayoutVersioner.layout_version
 
 
-class Abilities(ServingCase):
+class Capabilities(ServingCase):
     def setUp(self) -> None:
-        self.serve(Able())
+        self.serve(Capable())
 
     def update(self, reshape: bool):
         request = pb.UpdateProviderTreeRequest(node="cn1", tree=tree())
@@ -147,9 +148,9 @@ class Abilities(ServingCase):
 
     def test_a_missing_layout_version_is_named(self) -> None:
         self.serve(Forgetful())
-        code, words = self.failure(self.call("Plugin/Configure", pb.ConfigureRequest()))
+        code, text = self.failure(self.call("Plugin/Configure", pb.ConfigureRequest()))
         self.assertEqual(grpc.StatusCode.INTERNAL, code)
-        self.assertIn("Forgetful has no method layout_version", words)
+        self.assertIn("Forgetful has no method layout_version", text)
 
     def test_steps(self) -> None:
         def step(tree, at, allocations):
@@ -192,34 +193,36 @@ class Abilities(ServingCase):
         known, unknown, nothing = self.call("Driver/Guests", request).result().guests
         self.assertEqual((GUEST, "g?", 2), (known.uuid, known.name, known.resources.resources[ROOT].amounts["VCPU"]))
         self.assertEqual((False, True), (unknown.HasField("resources"), nothing.HasField("resources")))
+        self.assertEqual(("", "cn1? is busy", ""), (known.resources_unknown, unknown.resources_unknown, nothing.resources_unknown))
+        self.assertEqual((False, False, True), (known.requested, unknown.requested, nothing.requested))
         self.driver.listed = raising(Unsupported("not with this configuration"))
         self.assertEqual((grpc.StatusCode.UNIMPLEMENTED, "not with this configuration"), self.failure(self.call("Driver/Guests", request)))
 
-    def test_a_node_is_gone_only_if_the_driver_says_so(self) -> None:
-        for said, gone in ((True, True), (False, False), (None, False), ("maybe", False)):
-            self.driver.gone = said
-            self.assertEqual(gone, self.call("Driver/NodeDeleted", pb.NodeDeletedRequest()).result().deleted)
+    def test_a_node_is_deleted_only_if_the_driver_returns_true(self) -> None:
+        for returned, deleted in ((True, True), (False, False), (None, False), ("maybe", False)):
+            self.driver.gone = returned
+            self.assertEqual(deleted, self.call("Driver/NodeDeleted", pb.NodeDeletedRequest()).result().deleted)
 
     def test_health_is_a_problem_and_no_error(self) -> None:
         self.assertEqual("", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
         self.driver.problem = "the daemon is down"
         self.assertEqual("the daemon is down", self.call("Plugin/Health", pb.HealthRequest()).result().problem)
 
-    def test_warnings_come_with_health_and_are_made_fit(self) -> None:
-        def told() -> list[tuple[str, str]]:
+    def test_warnings_come_with_health_and_are_sanitized(self) -> None:
+        def warnings() -> list[tuple[str, str]]:
             return [(w.name, w.text) for w in self.call("Plugin/Health", pb.HealthRequest()).result().warnings]
 
-        self.assertEqual([], told())
+        self.assertEqual([], warnings())
         self.driver.problem = "the daemon is down"
-        self.driver.warned = lambda: [Warned("numa-memory", "it differs"), Warned("Fan #7", "it is\udc80loud"), Warned("fan--7", "and old"),
-                                      Warned("", "?"), Warned("b" + "x" * 100, "ä" * 2001)]
+        self.driver.warned = lambda: [DriverWarning("numa-memory", "it differs"), DriverWarning("Fan #7", "it is\udc80loud"), DriverWarning("fan--7", "and old"),
+                                      DriverWarning("", "?"), DriverWarning("b" + "x" * 100, "ä" * 2001)]
         self.assertEqual([("b" + "x" * 79, "ä" * 1997 + "..."), ("fan--7", "it is?loud; and old"), ("numa-memory", "it differs"),
-                          ("unnamed", "?")], told())
+                          ("unnamed", "?")], warnings())
         for n, last in ((100, ("w-0099", "x")), (101, ("more-warnings", "and 2 more warnings, which are not shown"))):
-            self.driver.warned = lambda n=n: [Warned(f"w-{i:04}", "x") for i in range(n)]
-            self.assertEqual((100, last), (len(told()), told()[-1]))
+            self.driver.warned = lambda n=n: [DriverWarning(f"w-{i:04}", "x") for i in range(n)]
+            self.assertEqual((100, last), (len(warnings()), warnings()[-1]))
         self.driver.warned = lambda: None
-        self.assertEqual([], told())
+        self.assertEqual([], warnings())
 
 
 class Queue(unittest.TestCase):
@@ -245,7 +248,7 @@ class Queue(unittest.TestCase):
 
 
 class Unready(unittest.TestCase):
-    def test_an_incomplete_ability_cannot_be_derived(self) -> None:
+    def test_an_incomplete_interface_cannot_be_derived(self) -> None:
         from compute_driver import InstanceManager
 
         class Half(InstanceManager):

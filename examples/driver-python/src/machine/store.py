@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where instances are kept: a directory each, below the driver's state directory. There is no hypervisor; their files are all of them.
+"""Instances on disk: each has a directory below the driver's state directory. There is no hypervisor.
 
     instances/UUID/root.disk         sparse, or a copy of the image
-    instances/UUID/instance.json     written last, and removed last: what has none was never completed
+    instances/UUID/instance.json     written last, and removed last: without it the instance is incomplete
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ COPIED_AT_ONCE = 4 << 20  # bytes; then it checks whether the agent still waits
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is kept of an instance."""
+class StoredInstance:
+    """The record of an instance."""
 
     uuid: str
     name: str = ""
@@ -36,7 +36,7 @@ class Kept:
         return Instance(self.uuid, self.name, PowerState[self.power], f"files-{self.uuid[:8]}")
 
 
-class Stable:
+class InstanceStore:
     """The instances on disk. The caller serializes calls about one."""
 
     def __init__(self, state_dir: str) -> None:
@@ -44,68 +44,68 @@ class Stable:
         self._adopt(Path(state_dir))
 
     def _adopt(self, state_dir: Path) -> None:
-        """Takes along what a former release kept in the agent's own directory, which all drivers shared; this one's is DIR/drivers/NAME."""
+        """Moves the instances of a former release from the agent's own directory, DIR, which all drivers shared, to DIR/drivers/NAME."""
         shared = state_dir.parent.parent / "instances"
         if state_dir.parent.name == "drivers" and shared.is_dir() and not self._dir.exists():
-            with contextlib.suppress(FileNotFoundError):  # the process that this one replaces was faster
+            with contextlib.suppress(FileNotFoundError):  # the process that this one replaces has moved them
                 shared.rename(self._dir)
 
-    def all(self) -> list[Kept]:
-        """Every instance. Those that were never completed are in no power state."""
+    def all(self) -> list[StoredInstance]:
+        """Lists all instances. Incomplete ones have no power state."""
         if not self._dir.is_dir():
             return []
-        return [self.find(name) or Kept(name) for name in sorted(os.listdir(self._dir)) if _is_uuid(name)]
+        return [self.find(name) or StoredInstance(name) for name in sorted(os.listdir(self._dir)) if _is_uuid(name)]
 
-    def find(self, uuid: str) -> Kept | None:
-        """A completed instance. Raises OSError or ValueError for one that cannot be read: it exists in an unknown state."""
+    def find(self, uuid: str) -> StoredInstance | None:
+        """Returns a complete instance. Raises OSError or ValueError if it cannot be read: it exists in an unknown state."""
         try:
-            kept = Kept(**json.loads((self._dir / uuid / RECORD).read_text(encoding="utf-8")))
+            record = StoredInstance(**json.loads((self._dir / uuid / RECORD).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except TypeError as e:
             raise ValueError(f"{self._dir / uuid / RECORD}: {e}") from e
-        if kept.uuid != uuid or kept.power not in PowerState.__members__:
-            raise ValueError(f"{self._dir / uuid / RECORD} is of instance {kept.uuid} in state {kept.power}")
-        return kept
+        if record.uuid != uuid or record.power not in PowerState.__members__:
+            raise ValueError(f"{self._dir / uuid / RECORD} is of instance {record.uuid} in state {record.power}")
+        return record
 
     def exists(self, uuid: str) -> bool:
-        """Whether there is anything of an instance."""
+        """Whether anything of an instance exists."""
         return (self._dir / uuid).exists()
 
-    def make(self, call: Call, spec: InstanceSpec, image: Path | None) -> Kept:
-        """Makes an instance, or completes it: disks are made again, since they may be incomplete."""
+    def create(self, call: Call, spec: InstanceSpec, image: Path | None) -> StoredInstance:
+        """Creates an instance, or completes it: disks are created again, since they can be incomplete."""
         home = self._dir / spec.uuid
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             disks = {"root": spec.flavor.root_gb << 30, "ephemeral": spec.flavor.ephemeral_gb << 30, "swap": spec.flavor.swap_mb << 20}
             for name, size in disks.items():
                 if size or (name == "root" and image is not None):
-                    _make_disk(call, home / f"{name}.disk", size, image if name == "root" else None)
+                    _create_disk(call, home / f"{name}.disk", size, image if name == "root" else None)
         except TooLarge as e:
             self.remove(spec.uuid)
             raise InstanceFault(spec.uuid, str(e)) from e
-        kept = Kept(spec.uuid, spec.name, spec.project_id, spec.user_id, PowerState.RUNNING.name, spec.allocations)
-        return self.keep(kept)
+        record = StoredInstance(spec.uuid, spec.name, spec.project_id, spec.user_id, PowerState.RUNNING.name, spec.allocations)
+        return self.save(record)
 
-    def keep(self, kept: Kept) -> Kept:
-        """Writes what is kept, in one step."""
-        record = self._dir / kept.uuid / RECORD
-        unfinished = record.with_suffix(".unfinished")
+    def save(self, record: StoredInstance) -> StoredInstance:
+        """Writes the record, atomically."""
+        path = self._dir / record.uuid / RECORD
+        unfinished = path.with_suffix(".unfinished")
         with open(unfinished, "w", encoding="utf-8") as file:
-            json.dump(vars(kept), file)
+            json.dump(vars(record), file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, record)
-        with _opened(record.parent) as directory:
+        os.replace(unfinished, path)
+        with _opened(path.parent) as directory:
             os.fsync(directory)
-        return kept
+        return record
 
-    def power(self, kept: Kept, to: PowerState) -> Kept:
+    def power(self, record: StoredInstance, to: PowerState) -> StoredInstance:
         """Starts or stops an instance."""
-        return kept if kept.power == to.name else self.keep(replace(kept, power=to.name))
+        return record if record.power == to.name else self.save(replace(record, power=to.name))
 
     def remove(self, uuid: str) -> None:
-        """Removes all of an instance, its record last: an interrupted removal is seen, and done again."""
+        """Removes all of an instance, its record last: an interrupted removal is repeated."""
         home = self._dir / uuid
         for file in home.glob("*"):
             if file.name != RECORD:
@@ -123,11 +123,11 @@ def _is_uuid(name: str) -> bool:
 
 
 class TooLarge(Exception):
-    """A disk that cannot be."""
+    """A disk that does not fit."""
 
 
-def _make_disk(call: Call, path: Path, size: int, image: Path | None) -> None:
-    """A sparse file of that size, which begins with the image."""
+def _create_disk(call: Call, path: Path, size: int, image: Path | None) -> None:
+    """Creates a sparse file of that size, which begins with the image."""
     if image is not None and 0 < size < image.stat().st_size:
         raise TooLarge(f"the image is larger than the disk of {size >> 30} GiB")
     with open(path, "wb") as disk:
@@ -140,7 +140,7 @@ def _make_disk(call: Call, path: Path, size: int, image: Path | None) -> None:
             try:
                 disk.truncate(size)
             except OSError as e:
-                raise TooLarge(f"a disk of {size >> 30} GiB is more than the host can hold") from e
+                raise TooLarge(f"a disk of {size >> 30} GiB does not fit on the host") from e
         disk.flush()
         os.fsync(disk.fileno())
 
