@@ -36,7 +36,7 @@ type auditedStore struct {
 
 // record writes an audit record before a change and after it. What goes on after the request that
 // asked for it is the scheduler's.
-func (s auditedStore) record(ctx context.Context, do func(*auditlog.Act) error) error {
+func (s auditedStore) record(ctx context.Context, do func(*auditlog.Action) error) error {
 	origin := cellwire.OriginOf(ctx)
 	err := s.log.Do(ctx, auditlog.Record{Command: "scheduler", GlobalRequestID: origin.RequestID, User: origin.UserID,
 		Project: origin.ProjectID}, do)
@@ -49,7 +49,7 @@ func (s auditedStore) record(ctx context.Context, do func(*auditlog.Act) error) 
 
 // recordChange is record for a change that is known before it, unless before and after are equal.
 func (s auditedStore) recordChange(ctx context.Context, c auditlog.Change, before, after any, do func() error) error {
-	return s.record(ctx, func(a *auditlog.Act) error {
+	return s.record(ctx, func(a *auditlog.Action) error {
 		if err := intendChange(ctx, a, c, before, after); err != nil {
 			return err
 		}
@@ -57,15 +57,15 @@ func (s auditedStore) recordChange(ctx context.Context, c auditlog.Change, befor
 	})
 }
 
-func intendChange(ctx context.Context, a *auditlog.Act, c auditlog.Change, before, after any) error {
+func intendChange(ctx context.Context, a *auditlog.Action, c auditlog.Change, before, after any) error {
 	if c, differs := c.Differs(before, after); differs {
 		return a.Intend(ctx, c)
 	}
 	return nil
 }
 
-// setChange replaces the intended change of an act by what is known after it.
-func setChange(a *auditlog.Act, c auditlog.Change, before, after any) {
+// setChange replaces the intended change of an action by what is known after it.
+func setChange(a *auditlog.Action, c auditlog.Change, before, after any) {
 	if c, differs := c.Differs(before, after); differs {
 		a.SetChanges(c)
 	}
@@ -73,7 +73,7 @@ func setChange(a *auditlog.Act, c auditlog.Change, before, after any) {
 
 // recordChanges is record for several changes that are known before it.
 func (s auditedStore) recordChanges(ctx context.Context, all []auditlog.Change, do func() error) error {
-	return s.record(ctx, func(a *auditlog.Act) error {
+	return s.record(ctx, func(a *auditlog.Action) error {
 		if err := a.Intend(ctx, all...); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s auditedStore) recordChanges(ctx context.Context, all []auditlog.Change, 
 func recordCreation[T any](
 	ctx context.Context, s auditedStore, asked *T, of func(*T) (auditlog.Change, any), insert func() (T, error),
 ) (made T, err error) {
-	err = s.record(ctx, func(a *auditlog.Act) (err error) {
+	err = s.record(ctx, func(a *auditlog.Action) (err error) {
 		c, value := of(asked)
 		if err := intendChange(ctx, a, c, nil, value); err != nil {
 			return err
@@ -106,7 +106,7 @@ func recordEdit[T any](
 	ctx context.Context, s auditedStore, of func(*T) (auditlog.Change, any), edit func(*T) error,
 	update func(edit func(*T) error) (T, error),
 ) (after T, err error) {
-	err = s.record(ctx, func(a *auditlog.Act) (err error) {
+	err = s.record(ctx, func(a *auditlog.Action) (err error) {
 		after, err = update(func(row *T) error {
 			_, before := of(row)
 			if err := edit(row); err != nil {
@@ -279,7 +279,7 @@ func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
 }
 
 func (s auditedStore) BeginRename(ctx context.Context, r apidb.HostRename) error {
-	return s.record(ctx, func(a *auditlog.Act) error {
+	return s.record(ctx, func(a *auditlog.Action) error {
 		before, err := s.Enrolment(ctx, r.To)
 		if err == nil && !before.Renames(r.From) {
 			c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(nil,

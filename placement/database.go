@@ -73,16 +73,16 @@ func (s *Server) Database(ctx context.Context) (Database, error) {
 
 // MigrateConsumers is the function MigrateConsumers for the database of the server, which shows the
 // records at once.
-func (s *Server) MigrateConsumers(ctx context.Context, most int) (missing, made int, err error) {
-	return migrateConsumers(ctx, s.ledger, s.options, most)
+func (s *Server) MigrateConsumers(ctx context.Context, limit int) (missing, made int, err error) {
+	return migrateConsumers(ctx, s.ledger, s.options, limit)
 }
 
 // MigrateConsumers makes the consumer records that are missing for allocations which an old
-// Placement wrote without, most at most (all of them for 0), owned by the incomplete project and
+// Placement wrote without, at most limit (all of them for 0), owned by the incomplete project and
 // user of cfg.Placement. It returns how many were missing, and how many it made; with an error,
 // those that were made stay. It may be repeated. The schema is brought up to date first, as a
 // server does when it starts.
-func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made int, err error) {
+func MigrateConsumers(ctx context.Context, cfg Config, limit int) (missing, made int, err error) {
 	db, err := ReadDatabase(ctx, cfg)
 	switch {
 	case err != nil:
@@ -96,17 +96,17 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	return migrateConsumers(ctx, l, cfg.Placement, most)
+	return migrateConsumers(ctx, l, cfg.Placement, limit)
 }
 
 func migrateConsumers(
-	ctx context.Context, l *transactor.Ledger, o api.Options, most int,
+	ctx context.Context, l *transactor.Ledger, o api.Options, limit int,
 ) (missing, made int, err error) {
 	project, user := cmp.Or(o.IncompleteProjectID, api.IncompleteID), cmp.Or(o.IncompleteUserID, api.IncompleteID)
-	for first := true; most == 0 || made < most; first = false {
+	for first := true; limit == 0 || made < limit; first = false {
 		batch := migrationBatch
-		if most > 0 {
-			batch = min(batch, most-made)
+		if limit > 0 {
+			batch = min(batch, limit-made)
 		}
 		var now int
 		if _, err := l.Update(ctx, func(tx *ledger.Tx) error {

@@ -50,11 +50,11 @@ func (d ManagedDatabase) Upgrade(ctx context.Context) (before, after DatabaseVie
 }
 
 // MigrateConsumers makes consumer records that are missing; see [MigrateConsumers].
-func (d ManagedDatabase) MigrateConsumers(ctx context.Context, most int) (missing, made int, err error) {
+func (d ManagedDatabase) MigrateConsumers(ctx context.Context, limit int) (missing, made int, err error) {
 	if d.Server != nil {
-		return d.Server.MigrateConsumers(ctx, most)
+		return d.Server.MigrateConsumers(ctx, limit)
 	}
-	return MigrateConsumers(ctx, d.Config, most)
+	return MigrateConsumers(ctx, d.Config, limit)
 }
 
 // DatabaseView is a database for people and programs.

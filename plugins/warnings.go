@@ -67,14 +67,14 @@ func (s *server) warnings() []*driverv1.Warning {
 	return out
 }
 
-// shorten truncates a text to most characters, "..." included. It is a copy of this module, which
-// imports nothing of the agent; the bounds of the agent's textutil are in bytes.
-func shorten(s string, most int) string {
-	if len(s) <= most {
+// shorten truncates a text to maxRunes characters, "..." included. It is a copy of this module,
+// which imports nothing of the agent; the bounds of the agent's textutil are in bytes.
+func shorten(s string, maxRunes int) string {
+	if len(s) <= maxRunes {
 		return s
 	}
-	if runes := []rune(s); len(runes) > most {
-		return string(runes[:most-3]) + "..."
+	if runes := []rune(s); len(runes) > maxRunes {
+		return string(runes[:maxRunes-3]) + "..."
 	}
 	return s
 }

@@ -72,13 +72,13 @@ func FindIdentity(stateDir string, search ...string) (id string, err error) {
 }
 
 func readIdentity(path string) (string, error) {
-	const most = 256
+	const maxBytes = 256
 	f, err := os.Open(path)
 	if err != nil {
 		return "", files.Denied(err)
 	}
 	defer func() { _ = f.Close() }()
-	buf := make([]byte, most)
+	buf := make([]byte, maxBytes)
 	n, err := f.Read(buf)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("%s: cannot read the identity: %w", path, err)

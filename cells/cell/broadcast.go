@@ -16,8 +16,8 @@ type broadcast struct {
 }
 
 // subscribe returns a channel that is closed by the next notify of the host, and how to stop
-// waiting. It is nil if most requests wait for the host already.
-func (b *broadcasts) subscribe(host string, most int) (notified <-chan struct{}, stop func()) {
+// waiting. It is nil if maxWaiting requests wait for the host already.
+func (b *broadcasts) subscribe(host string, maxWaiting int) (notified <-chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byHost == nil {
@@ -28,7 +28,7 @@ func (b *broadcasts) subscribe(host string, most int) (notified <-chan struct{},
 		one = &broadcast{done: make(chan struct{})}
 		b.byHost[host] = one
 	}
-	if one.waiting == most {
+	if one.waiting == maxWaiting {
 		return nil, nil
 	}
 	one.waiting++

@@ -500,15 +500,15 @@ func (q query) boolean(name string) (bool, error) {
 	return is, nil
 }
 
-// integer is a parameter that is a whole number from 0 to most; 0 without one.
-func (q query) integer(name string, most int64) (int64, error) {
+// integer is a parameter that is a whole number from 0 to maxValue; 0 without one.
+func (q query) integer(name string, maxValue int64) (int64, error) {
 	text := q.text(name)
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > most {
-		return 0, badRequest("%s is %.64q, not a whole number from 0 to %d.", name, text, most)
+	if err != nil || n < 0 || n > maxValue {
+		return 0, badRequest("%s is %.64q, not a whole number from 0 to %d.", name, text, maxValue)
 	}
 	return n, nil
 }

@@ -443,16 +443,16 @@ func relay(
 }
 
 // copyFrames copies from one end to another until the first one has ended.
-func copyFrames(to, from *cellwire.Stream, most int64, onRead func()) error {
+func copyFrames(to, from *cellwire.Stream, maxBytes int64, onRead func()) error {
 	buffer, sent := make([]byte, 32<<10), int64(0)
 	for {
 		n, err := from.Read(buffer)
 		onRead()
-		if sent += int64(n); most > 0 && sent > most {
+		if sent += int64(n); maxBytes > 0 && sent > maxBytes {
 			return &cellwire.Error{
 				Status:  http.StatusRequestEntityTooLarge,
 				Code:    cellwire.CodeTooLarge,
-				Message: fmt.Sprintf("An end of the stream sent more than %d bytes.", most),
+				Message: fmt.Sprintf("An end of the stream sent more than %d bytes.", maxBytes),
 			}
 		}
 		if n > 0 {

@@ -28,7 +28,7 @@ var powerActions = map[cellwire.PowerAction]cellwire.ActionName{
 
 // addCreateAction writes the first action of a server when it is released. One that is in error has
 // failed.
-func (w *writing) addCreateAction(ctx context.Context, s *cellwire.Server) error {
+func (w *writeTx) addCreateAction(ctx context.Context, s *cellwire.Server) error {
 	a := cellwire.Action{Number: 1, Name: cellwire.ActionCreate, StartedAt: s.CreatedAt}
 	if s.VMState == cellwire.VMError {
 		a.FinishedAt, a.Failed = &s.CreatedAt, true
@@ -41,7 +41,7 @@ func (w *writing) addCreateAction(ctx context.Context, s *cellwire.Server) error
 
 // addAction writes an action of a server after the change that it made. Those that have not ended
 // failed: the host does what was asked for last.
-func (w *writing) addAction(ctx context.Context, name cellwire.ActionName, s *cellwire.Server, now time.Time) error {
+func (w *writeTx) addAction(ctx context.Context, name cellwire.ActionName, s *cellwire.Server, now time.Time) error {
 	if name == cellwire.ActionCreate {
 		return w.addCreateAction(ctx, s)
 	}
@@ -72,7 +72,7 @@ func (w *writing) addAction(ctx context.Context, name cellwire.ActionName, s *ce
 }
 
 // addRepeatedCreate writes that another host builds a server, for the request that asked for it.
-func (w *writing) addRepeatedCreate(ctx context.Context, s *cellwire.Server, now time.Time) error {
+func (w *writeTx) addRepeatedCreate(ctx context.Context, s *cellwire.Server, now time.Time) error {
 	a := cellwire.Action{Name: cellwire.ActionCreate, StartedAt: now}
 	var origin cellwire.Origin
 	err := w.QueryRowContext(ctx,
@@ -93,7 +93,7 @@ func (w *writing) addRepeatedCreate(ctx context.Context, s *cellwire.Server, now
 
 // insertAction writes an action. While it is under way, its details are the trace context of its
 // request, which the work for it is given: how it fails replaces that, and its end removes it.
-func (w *writing) insertAction(ctx context.Context, s *cellwire.Server, a cellwire.Action) error {
+func (w *writeTx) insertAction(ctx context.Context, s *cellwire.Server, a cellwire.Action) error {
 	a.Origin = cellwire.OriginOf(ctx)
 	if a.FinishedAt == nil {
 		a.Details = storableOr(a.Traceparent)
@@ -116,7 +116,7 @@ func storableOr(text string) string {
 }
 
 // finishActions writes that the actions of servers that are under way succeeded.
-func (w *writing) finishActions(ctx context.Context, uuids []string, now time.Time) error {
+func (w *writeTx) finishActions(ctx context.Context, uuids []string, now time.Time) error {
 	for len(uuids) > 0 {
 		part := uuids[:min(len(uuids), sqldb.MaxListed)]
 		uuids = uuids[len(part):]
@@ -131,7 +131,7 @@ func (w *writing) finishActions(ctx context.Context, uuids []string, now time.Ti
 }
 
 // failAction writes that the action of a server that is under way failed.
-func (w *writing) failAction(ctx context.Context, uuid, details string, now time.Time) error {
+func (w *writeTx) failAction(ctx context.Context, uuid, details string, now time.Time) error {
 	_, err := w.ExecContext(ctx,
 		"UPDATE instance_actions SET finished_at = ?, failed = 1, details = ? WHERE finished_at = 0 AND "+
 			"instance_uuid = ?",
@@ -162,7 +162,7 @@ func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (ma
 }
 
 // writeOutcomes writes how actions ended.
-func (w *writing) writeOutcomes(ctx context.Context, o *serverstate.Outcomes, now time.Time) error {
+func (w *writeTx) writeOutcomes(ctx context.Context, o *serverstate.Outcomes, now time.Time) error {
 	for uuid, details := range o.Failed {
 		if err := w.failAction(ctx, uuid, details, now); err != nil {
 			return err

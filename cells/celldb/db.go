@@ -38,9 +38,9 @@ const (
 type DB struct {
 	kit    *sqldb.DB
 	engine *dbEngine
-	// writing is held by who writes: the kit's writer and beating are two connections to the same
+	// writeSem is held by who writes: the kit's writer and beating are two connections to the same
 	// file.
-	writing       chan struct{}
+	writeSem      chan struct{}
 	heartbeatConn *sql.DB // one connection for heartbeats, without fsync
 	heartbeats    *heartbeats
 	checkConn     *sql.DB // a connection that waits for no list
@@ -78,7 +78,7 @@ func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{kit: kit, engine: engines[kit.Dialect], writing: make(chan struct{}, 1),
+	d := &DB{kit: kit, engine: engines[kit.Dialect], writeSem: make(chan struct{}, 1),
 		maxNodes: cmp.Or(o.MaxNodes, DefaultMaxNodes), forget: cmp.Or(o.ForgetNodes, defaultForget)}
 	d.heartbeats = newHeartbeats(d.saveHeartbeats)
 	if err := d.open(ctx, name); err != nil {

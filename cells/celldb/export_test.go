@@ -25,7 +25,7 @@ func (d *DB) LookAgain() { d.checked.at.Store(0) }
 
 // Fill writes rows as they are, many at a time.
 func (d *DB) Fill(ctx context.Context, records []*serverstate.Record) error {
-	return d.write(ctx, "filling", func(tx *writing) error {
+	return d.write(ctx, "filling", func(tx *writeTx) error {
 		row := insertRecord[strings.LastIndex(insertRecord, "("):]
 		for part := range slices.Chunk(records, 700/len(recordColumns)) {
 			var args []any

@@ -60,7 +60,7 @@ func (d *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 	if err != nil || len(absent)+len(claims) == 0 {
 		return 0, d.kit.Explain(ctx, op, err)
 	}
-	err = d.write(ctx, op, func(tx *writing) error {
+	err = d.write(ctx, op, func(tx *writeTx) error {
 		n = 0
 		for _, node := range absent {
 			query, args := "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0 AND absent_at = 0",

@@ -15,8 +15,8 @@ import (
 // the next one, so that a cell of a thousand hosts needs few.
 type heartbeats struct {
 	// save writes that the hosts live at a time.
-	save    func(ctx context.Context, hosts []string, at int64) error
-	writing chan struct{} // held by who writes
+	save     func(ctx context.Context, hosts []string, at int64) error
+	writeSem chan struct{} // held by who writes
 
 	mu   sync.Mutex
 	next *heartbeatBatch // nil: none waits
@@ -31,7 +31,7 @@ type heartbeatBatch struct {
 }
 
 func newHeartbeats(save func(context.Context, []string, int64) error) *heartbeats {
-	return &heartbeats{save: save, writing: make(chan struct{}, 1)}
+	return &heartbeats{save: save, writeSem: make(chan struct{}, 1)}
 }
 
 // write writes that the host lives, and returns when that is done.
@@ -41,8 +41,8 @@ func (h *heartbeats) write(ctx context.Context, host string, at int64) error {
 	}
 	mine := h.addToBatch(host, at)
 	select {
-	case h.writing <- struct{}{}:
-		defer func() { <-h.writing }()
+	case h.writeSem <- struct{}{}:
+		defer func() { <-h.writeSem }()
 	case <-mine.done:
 		return mine.err
 	case <-ctx.Done():
@@ -54,7 +54,7 @@ func (h *heartbeats) write(ctx context.Context, host string, at int64) error {
 	default:
 	}
 	h.mu.Lock()
-	h.next = nil // it was mine: only who holds writing takes it away, and ends it before giving that back
+	h.next = nil // it was mine: only who holds writeSem takes it away, and ends it before giving that back
 	h.mu.Unlock()
 	mine.err = h.save(context.WithoutCancel(ctx), mine.hosts, mine.at) // others wait for it as well
 	close(mine.done)

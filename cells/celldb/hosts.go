@@ -123,7 +123,7 @@ const maxReason = 255
 func (d *DB) PatchService(
 	ctx context.Context, id string, p cellwire.ServicePatch, m Moment,
 ) (service cellwire.Service, err error) {
-	err = d.write(ctx, "changing a service in", func(tx *writing) error {
+	err = d.write(ctx, "changing a service in", func(tx *writeTx) error {
 		before, err := readService(ctx, tx, id, m)
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (d *DB) PatchService(
 // DeleteService implements [Store]. The host still removes the guests of deleted servers if it ever
 // comes back.
 func (d *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
-	err = d.write(ctx, "deleting a service from", func(tx *writing) (err error) {
+	err = d.write(ctx, "deleting a service from", func(tx *writeTx) (err error) {
 		if service, err = readService(ctx, tx, id, m); err != nil {
 			return err
 		}
@@ -281,7 +281,7 @@ func (d *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 	}
 	out := Applied{Refused: make([]string, len(reports))}
 	refused := out.Refused
-	err := d.write(ctx, "noting reports in", func(tx *writing) error {
+	err := d.write(ctx, "noting reports in", func(tx *writeTx) error {
 		out.Movers = nil
 		rows, err := records(ctx, tx, uuids)
 		if err != nil {

@@ -83,7 +83,7 @@ func readMigrations(ctx context.Context, db sqldb.Querier, rows map[string]*stor
 
 // writeMigrations writes the migrations of a record that were changed. All that are open get the
 // record's revision with it: their hosts have to look at the server.
-func writeMigrations(ctx context.Context, tx *writing, r *stored) error {
+func writeMigrations(ctx context.Context, tx *writeTx, r *stored) error {
 	for _, m := range r.Migrations {
 		if !m.Open && !m.Changed {
 			continue
@@ -117,7 +117,7 @@ func (d *DB) changeMigrating(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
 	transition func(*stored) (bool, error),
 ) (*stored, error) {
-	return d.changeRead(ctx, op, uuid, action, now, func(tx *writing, r *stored) error {
+	return d.changeRead(ctx, op, uuid, action, now, func(tx *writeTx, r *stored) error {
 		return readMigrations(ctx, tx, map[string]*stored{uuid: r})
 	}, transition)
 }
@@ -136,9 +136,9 @@ func (d *DB) Migrate(
 	}
 	by := cellwire.OriginOf(ctx)
 	by.UserID, by.ProjectID = storableOr(by.UserID), storableOr(by.ProjectID)
-	var tx *writing
+	var tx *writeTx
 	r, err := d.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now,
-		func(in *writing, r *stored) error {
+		func(in *writeTx, r *stored) error {
 			tx = in
 			return readMigrations(ctx, tx, map[string]*stored{uuid: r})
 		}, func(r *stored) (bool, error) {
@@ -184,7 +184,7 @@ func (d *DB) Step(
 			return answer, err
 		}
 	}
-	err = d.write(ctx, "changing a migration in", func(tx *writing) error {
+	err = d.write(ctx, "changing a migration in", func(tx *writeTx) error {
 		one, found, err := sqldb.One(ctx, tx, scanMigration, selectMigrations+"WHERE m.uuid = ?", uuid)
 		switch {
 		case err != nil:
@@ -297,7 +297,7 @@ func (d *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		return nil, serverstate.Invalid("limit is %d, not 1 to %d", q.Limit, cellwire.MaxLimit)
 	}
 	conditions, args := []string{"1 = 1"}, []any{}
-	where := func(condition string, values ...any) {
+	addCondition := func(condition string, values ...any) {
 		conditions, args = append(conditions, condition), append(args, values...)
 	}
 	for _, c := range []struct{ column, value string }{
@@ -308,17 +308,17 @@ func (d *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 			return []cellwire.Migration{}, nil
 		}
 		if c.value != "" {
-			where("m."+c.column+" = ?", c.value)
+			addCondition("m."+c.column+" = ?", c.value)
 		}
 	}
 	if q.Type != cellwire.MigrationBuild { // Nova has none
-		where("m.migration_type <> ?", string(cellwire.MigrationBuild))
+		addCondition("m.migration_type <> ?", string(cellwire.MigrationBuild))
 	}
 	switch {
 	case !serverstate.Storable(q.Host):
 		return []cellwire.Migration{}, nil
 	case q.Host != "":
-		where("(m.source_host = ? OR m.dest_host = ?)", q.Host, q.Host)
+		addCondition("(m.source_host = ? OR m.dest_host = ?)", q.Host, q.Host)
 	}
 	const changed = "CASE WHEN m.updated_at > 0 THEN m.updated_at ELSE m.created_at END"
 	for _, c := range []struct {
@@ -326,12 +326,12 @@ func (d *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 		at        *time.Time
 	}{{changed + " >= ?", q.ChangedSince}, {changed + " <= ?", q.ChangedBefore}} {
 		if c.at != nil {
-			where(c.condition, c.at.UnixMicro())
+			addCondition(c.condition, c.at.UnixMicro())
 		}
 	}
 	if m := q.After; m != nil {
 		at := m.CreatedAt.UnixMicro()
-		where("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))",
+		addCondition("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))",
 			at, at, m.ID, m.ID, storableOr(m.UUID))
 	}
 	list, err := d.migrations(

@@ -186,13 +186,13 @@ func (d *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.Comput
 
 // MarkMapped records that nodes are in the API database.
 func (d *DB) MarkMapped(ctx context.Context, uuids []string) error {
-	return d.write(ctx, "noting mapped nodes in", func(tx *writing) error {
+	return d.write(ctx, "noting mapped nodes in", func(tx *writeTx) error {
 		return eachPart(ctx, tx, uuids, "UPDATE compute_nodes SET mapped = 1 WHERE uuid IN ")
 	})
 }
 
 // eachPart runs a statement that ends with a list of uuids.
-func eachPart(ctx context.Context, tx *writing, uuids []string, statement string) error {
+func eachPart(ctx context.Context, tx *writeTx, uuids []string, statement string) error {
 	for part := range slices.Chunk(uuids, sqldb.MaxListed) {
 		parameters, args := sqldb.ListParameters(part)
 		if _, err := tx.ExecContext(ctx, statement+parameters, args...); err != nil {
@@ -226,7 +226,7 @@ func (d *DB) Report(
 		service.Turn = max(known.agents.Turn, 1)
 		return service, known.problems, nil
 	}
-	err = d.write(ctx, op, func(tx *writing) (err error) {
+	err = d.write(ctx, op, func(tx *writeTx) (err error) {
 		if known, err = d.register(ctx, tx, who, r, m); err != nil {
 			return err
 		}
@@ -392,7 +392,7 @@ func readOthers(
 
 // register writes down a service, new or not, and its nodes.
 func (d *DB) register(
-	ctx context.Context, tx *writing, who serverstate.Reporter, r cellwire.HostReport, m Moment,
+	ctx context.Context, tx *writeTx, who serverstate.Reporter, r cellwire.HostReport, m Moment,
 ) (reportChanges, error) {
 	now := m.Now.UnixMicro()
 	revision, err := tx.nextRevision(ctx)
@@ -442,7 +442,7 @@ func details(n cellwire.ReportedNode, more ...any) []any {
 
 // writeNodes writes what a report changes of nodes.
 func writeNodes(
-	ctx context.Context, tx *writing, c *serverstate.NodeChanges, who serverstate.Reporter, now int64,
+	ctx context.Context, tx *writeTx, c *serverstate.NodeChanges, who serverstate.Reporter, now int64,
 ) error {
 	var all statements
 	for _, uuid := range c.Absent {
@@ -489,7 +489,7 @@ func (d *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) 
 	if err := checkNodesRequest(r); err != nil {
 		return err
 	}
-	return d.write(ctx, "noting the state of nodes in", func(tx *writing) error {
+	return d.write(ctx, "noting the state of nodes in", func(tx *writeTx) error {
 		if r.Problems != nil {
 			if err := writeProblems(ctx, tx, r.Problems); err != nil {
 				return err
@@ -536,7 +536,7 @@ func checkNodesRequest(r cellwire.NodesRequest) error {
 const maxNodesPerRequest = 100_000
 
 // writeProblems makes the problems of nodes those that are given.
-func writeProblems(ctx context.Context, tx *writing, problems map[string]string) error {
+func writeProblems(ctx context.Context, tx *writeTx, problems map[string]string) error {
 	has := map[string]string{}
 	err := sqldb.Each(ctx, tx, "SELECT uuid, problem FROM node_problems", nil, func(row sqldb.Row) error {
 		var uuid, problem string

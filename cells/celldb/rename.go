@@ -27,7 +27,7 @@ func (d *DB) RenameHost(
 	if err := checkRename(r); err != nil {
 		return service, err
 	}
-	err = d.write(ctx, "renaming a host in", func(tx *writing) error {
+	err = d.write(ctx, "renaming a host in", func(tx *writeTx) error {
 		before, err := readService(ctx, tx, id, m)
 		if service = before; err != nil || before.Host == r.To {
 			return err
@@ -86,7 +86,7 @@ func (e *dbEngine) tasksOn() string {
 // checkRenamable refuses to rename a host whose agent lives, that is in use by something that has
 // begun, or to a name that there is.
 func (d *DB) checkRenamable(
-	ctx context.Context, tx *writing, service cellwire.Service, r cellwire.RenameRequest, m Moment,
+	ctx context.Context, tx *writeTx, service cellwire.Service, r cellwire.RenameRequest, m Moment,
 ) error {
 	var stopped, taken bool
 	if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE host = ?",
@@ -147,7 +147,7 @@ func (d *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []
 
 // rename gives a host its new name wherever the old one is. Claims of nodes and processes of agents
 // are those of the agent that is stopped.
-func rename(ctx context.Context, tx *writing, r cellwire.RenameRequest, revision int64) error {
+func rename(ctx context.Context, tx *writeTx, r cellwire.RenameRequest, revision int64) error {
 	var all statements
 	all.add("DELETE FROM node_claims WHERE host = ?", r.From)
 	all.add("DELETE FROM host_agents WHERE host = ?", r.From)
@@ -182,7 +182,7 @@ func (s *statements) add(query string, args ...any) {
 	}{query, args})
 }
 
-func (s statements) run(ctx context.Context, tx *writing) error {
+func (s statements) run(ctx context.Context, tx *writeTx) error {
 	for _, one := range s {
 		if _, err := tx.ExecContext(ctx, one.query, one.args...); err != nil {
 			return err

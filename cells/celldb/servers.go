@@ -16,11 +16,11 @@ import (
 )
 
 // write runs f in a transaction that is on the disk when it returns nil.
-func (d *DB) write(ctx context.Context, op string, f func(*writing) error) error {
+func (d *DB) write(ctx context.Context, op string, f func(*writeTx) error) error {
 	watch := watchOf(ctx)
-	var w *writing // of the last try
+	var w *writeTx // of the last try
 	err := d.transaction(ctx, d.kit.Writer, op, func(tx *sql.Tx) error {
-		w = &writing{Tx: tx}
+		w = &writeTx{Tx: tx}
 		if err := w.fence(ctx); err != nil {
 			return err
 		}
@@ -41,10 +41,10 @@ func (d *DB) write(ctx context.Context, op string, f func(*writing) error) error
 	return err
 }
 
-// writing is the transaction of a change. It has no other writer beside it, so that the row of the
+// writeTx is the transaction of a change. It has no other writer beside it, so that the row of the
 // cell is read once and written once, however much is changed: on servers each statement is a round
 // trip.
-type writing struct {
+type writeTx struct {
 	*sql.Tx
 	read     bool
 	was, now marks
@@ -54,7 +54,7 @@ type writing struct {
 // marks are what a change raises in the row of the cell.
 type marks struct{ revision, term int64 }
 
-func (w *writing) loadMarks(ctx context.Context) error {
+func (w *writeTx) loadMarks(ctx context.Context) error {
 	if w.read {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (w *writing) loadMarks(ctx context.Context) error {
 
 // fence refuses (outdated) a change of a compute API after which another one has made changes, and
 // keeps the term of one that is later.
-func (w *writing) fence(ctx context.Context) error {
+func (w *writeTx) fence(ctx context.Context) error {
 	term := cellwire.TermOf(ctx)
 	if term == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (w *writing) fence(ctx context.Context) error {
 }
 
 // nextRevision raises the cell's revision and returns it.
-func (w *writing) nextRevision(ctx context.Context) (revision int64, err error) {
+func (w *writeTx) nextRevision(ctx context.Context) (revision int64, err error) {
 	if err := w.loadMarks(ctx); err != nil {
 		return 0, err
 	}
@@ -92,7 +92,7 @@ func (w *writing) nextRevision(ctx context.Context) (revision int64, err error) 
 }
 
 // saveMarks writes the marks that were raised.
-func (w *writing) saveMarks(ctx context.Context) error {
+func (w *writeTx) saveMarks(ctx context.Context) error {
 	if w.now == w.was {
 		return nil
 	}
@@ -102,8 +102,8 @@ func (w *writing) saveMarks(ctx context.Context) error {
 
 func (d *DB) transaction(ctx context.Context, db *sql.DB, op string, f func(*sql.Tx) error) error {
 	select {
-	case d.writing <- struct{}{}:
-		defer func() { <-d.writing }()
+	case d.writeSem <- struct{}{}:
+		defer func() { <-d.writeSem }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -118,7 +118,7 @@ func (d *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) e
 // applyTransition runs a transition of a row that is there, and gives it a new revision if that
 // changed anything. The row is still to be written.
 func applyTransition(
-	ctx context.Context, tx *writing, r *stored, now time.Time, transition func() (bool, error),
+	ctx context.Context, tx *writeTx, r *stored, now time.Time, transition func() (bool, error),
 ) (changed bool, err error) {
 	want := r.DesiredState()
 	var was *cellwire.Server
@@ -143,7 +143,7 @@ func applyTransition(
 }
 
 // update writes a row that is there.
-func update(ctx context.Context, tx *writing, r *stored) error {
+func update(ctx context.Context, tx *writeTx, r *stored) error {
 	values, err := recordValues(&r.Record)
 	if err != nil {
 		return err
@@ -171,10 +171,10 @@ func (d *DB) changeOne(
 
 // changeRead is changeOne of a row with its host, after more was read; nil: nothing.
 func (d *DB) changeRead(
-	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writing, *stored) error,
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writeTx, *stored) error,
 	transition func(*stored) (bool, error),
 ) (r *stored, err error) {
-	err = d.write(ctx, op+" in", func(tx *writing) error {
+	err = d.write(ctx, op+" in", func(tx *writeTx) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (d *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 		return cellwire.Server{}, err
 	}
 	var answer *stored
-	err = d.write(ctx, "inserting a server in", func(tx *writing) error {
+	err = d.write(ctx, "inserting a server in", func(tx *writeTx) error {
 		there, err := record(ctx, tx, server.UUID)
 		if err != nil {
 			return err
@@ -269,7 +269,7 @@ func (d *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Serve
 
 // Discard erases a hidden row.
 func (d *DB) Discard(ctx context.Context, uuid string) error {
-	return d.write(ctx, "discarding a server in", func(tx *writing) error {
+	return d.write(ctx, "discarding a server in", func(tx *writeTx) error {
 		r, err := record(ctx, tx, uuid)
 		if err != nil || r == nil {
 			return err
@@ -361,7 +361,7 @@ func (d *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetReque
 // MarkFreed records that allocations are gone. It is nothing that an owner or a host sees, and so
 // not a change of the server.
 func (d *DB) MarkFreed(ctx context.Context, uuid string) error {
-	return d.write(ctx, "noting removed allocations in", func(tx *writing) error {
+	return d.write(ctx, "noting removed allocations in", func(tx *writeTx) error {
 		r, err := record(ctx, tx, uuid)
 		switch {
 		case err != nil:

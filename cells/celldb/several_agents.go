@@ -65,7 +65,7 @@ func (r *agentRow) agent() agentruns.HostAgent {
 }
 
 // write writes down the agents of a host.
-func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error {
+func (h *hostAgents) write(ctx context.Context, tx *writeTx, host string) error {
 	if !h.Changed {
 		return nil
 	}

@@ -39,17 +39,17 @@ func watchOf(ctx context.Context) *Watch {
 }
 
 // onDurable keeps a call of the watch until the transaction is durable.
-func (w *writing) onDurable(call func(*Watch)) { w.calls = append(w.calls, call) }
+func (w *writeTx) onDurable(call func(*Watch)) { w.calls = append(w.calls, call) }
 
 // notifyWatch calls a watch with all changes.
-func (w *writing) notifyWatch(watch *Watch) {
+func (w *writeTx) notifyWatch(watch *Watch) {
 	for _, call := range w.calls {
 		call(watch)
 	}
 }
 
 // transition keeps that of a server.
-func (w *writing) transition(before, after *cellwire.Server) {
+func (w *writeTx) transition(before, after *cellwire.Server) {
 	w.onDurable(func(watch *Watch) { watch.Server(before, after) })
 }
 

@@ -270,7 +270,7 @@ func (in *incoming) Handle() error {
 	}
 	if !x.Reading() {
 		x.R = x.R.WithContext(cellwire.WithOrigin(x.Context(), cellwire.Origin{
-			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project,
+			RequestID: x.ID, UserID: x.Caller.User, ProjectID: x.Caller.Project,
 			Traceparent: tracing.Traceparent(x.Context()),
 		}))
 	}

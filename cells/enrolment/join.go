@@ -76,7 +76,7 @@ func (x *exchange) joinAnswer(request JoinRequest, address string) (*Answer, err
 	if !token.matches(e.Token) {
 		return nil, unknown
 	}
-	x.Who.Host = &pki.Identity{Kind: pki.Host, Name: e.Host}
+	x.Caller.Host = &pki.Identity{Kind: pki.Host, Name: e.Host}
 	x.Trace(false)
 	ctx = x.R.Context()
 	cell, err := x.cellOf(e) // before anything is changed

@@ -11,8 +11,8 @@ import (
 // limiter counts events by key: a number of them in a minute is too many. Of more keys than it
 // keeps, the others count together. It is safe for concurrent use.
 type limiter struct {
-	most int
-	now  func() time.Time
+	limit int
+	now   func() time.Time
 
 	mu     sync.Mutex
 	counts map[string]count
@@ -29,8 +29,8 @@ const (
 	others  = ""
 )
 
-func newLimiter(most int, now func() time.Time) *limiter {
-	return &limiter{most: most, now: now, counts: map[string]count{}}
+func newLimiter(limit int, now func() time.Time) *limiter {
+	return &limiter{limit: limit, now: now, counts: map[string]count{}}
 }
 
 // exceeded reports whether a key has had too many events.
@@ -38,7 +38,7 @@ func (l *limiter) exceeded(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, c := l.find(key)
-	return c.n >= l.most
+	return c.n >= l.limit
 }
 
 // add counts an event.

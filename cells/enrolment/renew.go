@@ -40,7 +40,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	if h.key, h.id, err = x.client(h.now); err != nil {
 		return nil, err
 	}
-	x.Who.User, x.Who.Host = h.id.Name, &h.id
+	x.Caller.User, x.Caller.Host = h.id.Name, &h.id
 	counted := h.limiterKey()
 	if x.refusals.exceeded(counted) {
 		return nil, refusal(http.StatusTooManyRequests,

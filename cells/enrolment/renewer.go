@@ -252,9 +252,9 @@ func (r *Renewer) recordOutcome(err error) {
 	}
 	r.status.Failed++
 	final := r.recordFailure(err)
-	wait, most := r.pause(r.attempt)
+	wait, maxWait := r.pause(r.attempt)
 	if final {
-		wait = most
+		wait = maxWait
 	}
 	r.attempt++
 	r.status.Next = time.Now().Add(wait + time.Duration(r.config.Jitter()*float64(wait)/5))
@@ -275,14 +275,14 @@ func (r *Renewer) recordFailure(err error) (final bool) {
 }
 
 // pause is how long to wait after a number of attempts that failed, and after a refusal.
-func (r *Renewer) pause(attempt int) (wait, most time.Duration) {
+func (r *Renewer) pause(attempt int) (wait, maxWait time.Duration) {
 	life := r.status.Expires.Sub(r.status.Since)
 	least := min(max(life/500, time.Second), time.Minute)
-	most = max(life/24, least)
+	maxWait = max(life/24, least)
 	if attempt >= 16 {
-		return most, most
+		return maxWait, maxWait
 	}
-	return min(least<<attempt, most), most
+	return min(least<<attempt, maxWait), maxWait
 }
 
 // recordConfirmation notes how a confirmation ended, and when the next one is. r.mu is held.

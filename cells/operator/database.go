@@ -84,10 +84,10 @@ func apiVersion(ctx context.Context, store apidb.Store, name string) (has, knows
 	return apidb.Version(ctx, name)
 }
 
-// MigrateQueued sets queued_for_delete of servers from before it existed, of at most a number; 0:
+// MigrateQueued sets queued_for_delete of servers from before it existed, of at most limit; 0:
 // all. It returns how many were looked at, and how many have it now, also with an error.
-func (d *Deployment) MigrateQueued(ctx context.Context, most int) (found, migrated int, err error) {
-	report, err := cellmappings.MigrateQueued(ctx, d.Store, d.Gatherer, most)
+func (d *Deployment) MigrateQueued(ctx context.Context, limit int) (found, migrated int, err error) {
+	report, err := cellmappings.MigrateQueued(ctx, d.Store, d.Gatherer, limit)
 	for _, f := range report.Failed {
 		err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are unchanged, run this again when the cell "+
 			"answers", f.Cell.Name, f.Err))

@@ -31,10 +31,10 @@ func CheckUUID(s string) error {
 	return nil
 }
 
-// CheckUUIDs refuses a list with anything that CheckUUID refuses, or with more than most entries.
-func CheckUUIDs(list []string, most int) error {
-	if len(list) > most {
-		return Invalid("%d uuids are more than the %d that are taken at once", len(list), most)
+// CheckUUIDs refuses a list with anything that CheckUUID refuses, or with more than limit entries.
+func CheckUUIDs(list []string, limit int) error {
+	if len(list) > limit {
+		return Invalid("%d uuids are more than the %d that are taken at once", len(list), limit)
 	}
 	for _, s := range list {
 		if err := CheckUUID(s); err != nil {
@@ -107,7 +107,7 @@ func checkTexts(s cellwire.Server) error {
 	}
 	for _, c := range []struct {
 		what, text string
-		most       int
+		maxBytes   int
 	}{
 		{"project_id", s.ProjectID, MaxName}, {"user_id", s.UserID, MaxName}, {"name", s.Name, 4 * MaxName},
 		{"description", description, 4 * MaxName},
@@ -118,9 +118,9 @@ func checkTexts(s cellwire.Server) error {
 		{"reservation_id", s.Reservation, MaxName}, {"key_name", s.KeyName, MaxName},
 		{"key_data", s.KeyData, plugins.MaxPublicKey},
 	} {
-		if len(c.text) > c.most || !Storable(c.text) {
+		if len(c.text) > c.maxBytes || !Storable(c.text) {
 			return Invalid("the %s of server %s has more than %d bytes, or is no UTF-8, or has the character 0",
-				c.what, s.UUID, c.most)
+				c.what, s.UUID, c.maxBytes)
 		}
 	}
 	return nil

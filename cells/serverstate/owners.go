@@ -97,11 +97,11 @@ func Contested(named bool, claims []cellwire.NodeClaim) bool {
 	return slices.ContainsFunc(claims, func(c cellwire.NodeClaim) bool { return c.Named || !named })
 }
 
-// Changes decides which host the nodes of a report belong to. most bounds the nodes and claims of a
-// host that its certificate does not name. A host loses a node, or a claim, that it does not
+// Changes decides which host the nodes of a report belong to. maxNodes bounds the nodes and claims
+// of a host that its certificate does not name. A host loses a node, or a claim, that it does not
 // report; while it is starting, only if its certificate is for other nodes.
 func (o NodeOwnership) Changes(
-	who Reporter, report cellwire.HostReport, most int,
+	who Reporter, report cellwire.HostReport, maxNodes int,
 ) (c NodeChanges, problems []cellwire.NodeProblem) {
 	used, reported := 0, report.Nodes
 	for uuid := range o.Own {
@@ -152,13 +152,13 @@ func (o NodeOwnership) Changes(
 				if other.Claim.Auth != who.Auth || other.Claim.Named != named {
 					c.Claimed = append(c.Claimed, n.UUID)
 				}
-			} else if named || used < most {
+			} else if named || used < maxNodes {
 				c.Claimed = append(c.Claimed, n.UUID)
 				used++
 			}
-		case !named && used >= most && other.Claim == nil:
+		case !named && used >= maxNodes && other.Claim == nil:
 			problem(n.UUID, cellwire.NodeTooMany, "",
-				"Host %s has %d nodes that its certificate does not name, and may have %d.", who.Host, used, most)
+				"Host %s has %d nodes that its certificate does not name, and may have %d.", who.Host, used, maxNodes)
 		default:
 			c.Added = append(c.Added, n)
 			used++

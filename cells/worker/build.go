@@ -238,8 +238,8 @@ func faultFor(uuid, reason, details string) cellwire.Fault {
 }
 
 // truncate is the beginning of a text, of at most so many bytes; it is valid UTF-8.
-func truncate(text string, most int) string {
-	return textutil.Truncate(strings.ToValidUTF8(text, "�"), most)
+func truncate(text string, maxBytes int) string {
+	return textutil.Truncate(strings.ToValidUTF8(text, "�"), maxBytes)
 }
 
 // clipMiddle is the beginning and the end of details that are longer than maxDetails, in whole

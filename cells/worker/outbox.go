@@ -48,10 +48,10 @@ func (o *outbox) add(r cellwire.Report) {
 }
 
 // begin returns the first reports, which count as under way until done or requeue.
-func (o *outbox) begin(most int) []cellwire.Report {
+func (o *outbox) begin(limit int) []cellwire.Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sent = min(most, len(o.queue))
+	o.sent = min(limit, len(o.queue))
 	return slices.Clone(o.queue[:o.sent])
 }
 
@@ -102,9 +102,9 @@ func (w *Worker) reportLoop(ctx context.Context) {
 	case <-w.registered:
 	}
 	var failures backoff
-	most := cellwire.MaxReports
+	limit := cellwire.MaxReports
 	for {
-		batch := w.outbox.begin(most)
+		batch := w.outbox.begin(limit)
 		if len(batch) == 0 {
 			select {
 			case <-ctx.Done():
@@ -119,13 +119,13 @@ func (w *Worker) reportLoop(ctx context.Context) {
 		switch {
 		case err == nil:
 			failures.reset()
-			most = cellwire.MaxReports
+			limit = cellwire.MaxReports
 			w.recordAccepted(batch, answer)
 		case ctx.Err() != nil:
 			w.outbox.requeue()
 			return
 		case refusedWith(err, http.StatusBadRequest), refusedWith(err, http.StatusRequestEntityTooLarge):
-			if most = max(len(batch)/2, 1); len(batch) > 1 { // one of them is at fault
+			if limit = max(len(batch)/2, 1); len(batch) > 1 { // one of them is at fault
 				w.outbox.requeue()
 				continue
 			}

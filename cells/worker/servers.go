@@ -222,12 +222,12 @@ func (w *Worker) reconcile(ctx context.Context, s *server) {
 			failures.reset()
 			continue
 		}
-		most := retryServer
+		maxDelay := retryServer
 		if needsOperator(err) {
-			most = retryOperator
+			maxDelay = retryOperator
 			failures.failures = max(failures.failures, 10)
 		}
-		wait.Until(ctx, failures.next(most), s.wake)
+		wait.Until(ctx, failures.next(maxDelay), s.wake)
 	}
 }
 

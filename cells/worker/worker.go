@@ -248,11 +248,11 @@ func signal(c chan struct{}) {
 // backoff is how long to wait after failures in a row. The zero value has seen none.
 type backoff struct{ failures int }
 
-// next counts a failure, and returns a time that doubles from firstRetry to most, less up to a half
-// of it by chance: a thousand agents come back one after the other.
-func (b *backoff) next(most time.Duration) time.Duration {
+// next counts a failure, and returns a time that doubles from firstRetry to maxDelay, less up to a
+// half of it by chance: a thousand agents come back one after the other.
+func (b *backoff) next(maxDelay time.Duration) time.Duration {
 	b.failures++
-	return wait.Backoff{Min: firstRetry, Max: most, Jitter: 0.5}.Delay(b.failures, rand.Float64())
+	return wait.Backoff{Min: firstRetry, Max: maxDelay, Jitter: 0.5}.Delay(b.failures, rand.Float64())
 }
 
 func (b *backoff) reset() { b.failures = 0 }

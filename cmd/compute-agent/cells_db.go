@@ -86,19 +86,19 @@ func apiStored() cli.Stored {
 
 func newCellsOnlineMigrations() *cobra.Command {
 	var opts manageOptions
-	var most int
+	var limit int
 	cmd := &cobra.Command{
 		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"},
 		Short: "Fill new columns in old rows of the API database", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
-			if limited && most < 1 {
-				return cli.Exit(cli.ExitUsage, fmt.Errorf("--max-count %d: must be at least 1", most))
+			if limited && limit < 1 {
+				return cli.Exit(cli.ExitUsage, fmt.Errorf("--max-count %d: must be at least 1", limit))
 			}
 			return cli.Migrating(opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				done := cli.Migration{Name: "populate_queued_for_delete"}
 				fill := func(*render.Progress) (err error) {
-					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
+					done.Needed, done.Completed, err = d.MigrateQueued(ctx, limit)
 					return err
 				}
 				const what = "Filling new columns in old rows"
@@ -108,7 +108,7 @@ func newCellsOnlineMigrations() *cobra.Command {
 		},
 	}
 	opts.AddFlags(cmd)
-	cmd.Flags().IntVar(&most, "max-count", 0,
+	cmd.Flags().IntVar(&limit, "max-count", 0,
 		"migrate at most `N` rows, and exit with 1 if any were migrated (default: all)")
 	return cmd
 }

@@ -137,14 +137,14 @@ func newDBUpgrade() *cobra.Command {
 
 func newDBOnlineMigrations() *cobra.Command {
 	var opts databaseOptions
-	var most int
+	var limit int
 	cmd := &cobra.Command{
 		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"},
 		Short: "Create consumer records that an old Placement did not write", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
-			if limited && most < 1 {
-				return cli.Exit(cli.ExitUsage, fmt.Errorf("--max-count %d: must be at least 1", most))
+			if limited && limit < 1 {
+				return cli.Exit(cli.ExitUsage, fmt.Errorf("--max-count %d: must be at least 1", limit))
 			}
 			return cli.Migrating(opts.with(cmd, func(db placement.ManagedDatabase) error {
 				name, err := db.Name(cmd.Context())
@@ -154,7 +154,7 @@ func newDBOnlineMigrations() *cobra.Command {
 				var missing, made int
 				err = cli.AuditDatabase(cmd, placement.AuditService, opts.loaded, name, func() (did any, err error) {
 					err = cli.WithProgress(cmd, "Creating consumer records", func(*render.Progress) (err error) {
-						missing, made, err = db.MigrateConsumers(cmd.Context(), most)
+						missing, made, err = db.MigrateConsumers(cmd.Context(), limit)
 						return err
 					})
 					if made > 0 {
@@ -171,7 +171,7 @@ func newDBOnlineMigrations() *cobra.Command {
 		},
 	}
 	opts.AddFlags(cmd)
-	cmd.Flags().IntVar(&most, "max-count", 0,
+	cmd.Flags().IntVar(&limit, "max-count", 0,
 		"create at most `N` records, and exit with 1 if any were created (default: all)")
 	return cmd
 }

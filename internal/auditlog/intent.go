@@ -16,7 +16,7 @@ import (
 // record that they are intended.
 var ErrNotRecorded = errors.New("the audit log cannot be written to")
 
-// Intent is the record of an act before it, so that what a kill interrupts is recorded. A nil
+// Intent is the record of an action before it, so that what a kill interrupts is recorded. A nil
 // Intent belongs to no log.
 type Intent struct {
 	log  *Log
@@ -29,9 +29,9 @@ type Intent struct {
 	err     error // why a required log cannot be written
 }
 
-// Intend has it recorded that an act is about to happen. The record is made when it is next, in the
-// order of the calls. Wait before the act, and call Abandon, or write a record with the ID, after
-// it. Intents that are made before the first of them waits share a write, and an fsync.
+// Intend has it recorded that an action is about to happen. The record is made when it is next, in
+// the order of the calls. Wait before the action, and call Abandon, or write a record with the ID,
+// after it. Intents that are made before the first of them waits share a write, and an fsync.
 func (l *Log) Intend(record func() Record) *Intent {
 	if l == nil {
 		return nil
@@ -68,8 +68,8 @@ func (l *Log) intend(id string, record func() Record) *Intent {
 }
 
 // Wait waits for the record, at most ten seconds, or one if the log is not required, and not at all
-// after another act has waited for so long and until the log answers. Its error, of a required log
-// alone, wraps [ErrNotRecorded]: the act must not happen.
+// after another action has waited for so long and until the log answers. Its error, of a required
+// log alone, wraps [ErrNotRecorded]: the action must not happen.
 func (i *Intent) Wait(ctx context.Context) error {
 	if i == nil {
 		return nil
@@ -113,8 +113,8 @@ func (i *Intent) Wait(ctx context.Context) error {
 	return nil
 }
 
-// ID returns the ID for the record after the act; "" if there is none before it. It must be called
-// in the function of the record, which is made after the intent was.
+// ID returns the ID for the record after the action; "" if there is none before it. It must be
+// called in the function of the record, which is made after the intent was.
 func (i *Intent) ID() string {
 	if i == nil {
 		return ""
@@ -135,7 +135,7 @@ func (i *Intent) unwritten() bool {
 	}
 }
 
-// Abandon has it recorded that the act changed nothing. It does not block.
+// Abandon has it recorded that the action changed nothing. It does not block.
 func (i *Intent) Abandon() {
 	if i != nil {
 		i.log.abandon(Record{}, []*Intent{i})

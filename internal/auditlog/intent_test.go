@@ -49,7 +49,7 @@ func TestIntents(t *testing.T) {
 	l := open(t, Options{File: path, Required: true})
 	ctx := t.Context()
 	act := func(ctx context.Context, n int, err error) error {
-		return l.Do(ctx, Record{Command: "scheduler"}, func(a *Act) error {
+		return l.Do(ctx, Record{Command: "scheduler"}, func(a *Action) error {
 			testproc.NoError(t, a.Intend(ctx, record(n).Changes...))
 			if all := lines(t, path); !strings.Contains(all[len(all)-1],
 				fmt.Sprintf(`"outcome":"intended","changes":[{"kind":"resource_class","id":"CUSTOM_%04d"`, n)) {
@@ -124,8 +124,8 @@ func TestIntentOnAFullDisk(t *testing.T) {
 					return f.Write(lines)
 				}
 				done := 0
-				act := func(n int) func(*Act) error {
-					return func(a *Act) error {
+				act := func(n int) func(*Action) error {
+					return func(a *Action) error {
 						if err := a.Intend(t.Context(), record(n).Changes...); err != nil {
 							return err
 						}
@@ -210,7 +210,7 @@ func TestOutcomeInTheBatchOfItsIntent(t *testing.T) {
 		l.Write(t.Context(), record(0))
 		for n := range 3 {
 			testproc.NoError(t, l.Do(t.Context(), Record{},
-				func(a *Act) error { return a.Intend(t.Context(), record(n+1).Changes...) }))
+				func(a *Action) error { return a.Intend(t.Context(), record(n+1).Changes...) }))
 		}
 		l.Intend(func() Record { return record(4) }).Abandon()
 		answer()
@@ -243,7 +243,7 @@ func TestHungRequiredLogRefuses(t *testing.T) {
 		began := time.Now()
 		for n := range queueLength {
 			request, trail := l.Begin(ctx, Record{Method: "PUT"})
-			err := l.Do(request, Record{}, func(a *Act) error { return a.Intend(request, record(n+1).Changes...) })
+			err := l.Do(request, Record{}, func(a *Action) error { return a.Intend(request, record(n+1).Changes...) })
 			testproc.ErrorIs(t, err, ErrNotRecorded, "%v")
 			trail.Write(request)
 			i := l.Intend(func() Record { return record(n + 1) })
@@ -253,7 +253,7 @@ func TestHungRequiredLogRefuses(t *testing.T) {
 		testproc.Equal(t, time.Since(began), intentAtMost, "they took %v")
 		answer()
 		synctest.Wait()
-		testproc.NoError(t, l.Do(ctx, Record{}, func(a *Act) error { return a.Intend(ctx, record(1).Changes...) }))
+		testproc.NoError(t, l.Do(ctx, Record{}, func(a *Action) error { return a.Intend(ctx, record(1).Changes...) }))
 		testproc.Check(t, l.Close())
 		testproc.EqualList(t, outcomes(t, path), []string{"CUSTOM_0000 done", "CUSTOM_0001 done"}, "records %q")
 	})

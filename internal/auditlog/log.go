@@ -48,7 +48,8 @@ const (
 	// retryInterval is how long after a failure writing is tried again.
 	retryInterval = time.Second
 	// waitAtMost is how long a request waits for its record, if the log is not required; also an
-	// act for its intent. For a required log, acts wait for intentAtMost, and are refused then.
+	// action for its intent. For a required log, actions wait for intentAtMost, and are refused
+	// then.
 	waitAtMost   = time.Second
 	intentAtMost = 10 * time.Second
 	// defaultMaxSize is Options.MaxSize.
@@ -69,7 +70,7 @@ type writer struct {
 	limiter  *osapi.LogLimiter
 	metrics  *Metrics
 	problem  atomic.Pointer[error] // why the last write failed; nil
-	hung     atomic.Bool           // an act has waited too long for its intent, since the last write
+	hung     atomic.Bool           // an action waited too long for its intent, since the last write
 	queue    chan entry
 	closing  chan struct{}
 	close    sync.Once

@@ -14,8 +14,8 @@ import (
 // Record is one request or command that changed something.
 type Record struct {
 	Time time.Time `json:"time"`
-	// ID is the same in the records of one act: in those before it, which are Intended, and in the
-	// one after it.
+	// ID is the same in the records of one action: in those before it, which are Intended, and in
+	// the one after it.
 	ID string `json:"id,omitempty"`
 	// Service is the one that made the change: "placement", "compute-api", "cell NAME".
 	Service string `json:"service"`
@@ -50,7 +50,7 @@ const (
 	Unknown = "unknown"
 	// Intended is a change that is about to be made.
 	Intended = "intended"
-	// NotDone is the outcome of an act that was intended and changed nothing. It has no changes.
+	// NotDone is the outcome of an action that was intended and changed nothing. It has no changes.
 	NotDone = "not_done"
 )
 
@@ -111,12 +111,12 @@ const maxText = 1024
 // Request is the record of a request that is being answered, without changes.
 func Request(x *osapi.Exchange) Record {
 	r := Record{
-		RequestID: x.ID, User: short(x.Who.User), Project: short(x.Who.Project), Address: x.R.RemoteAddr,
+		RequestID: x.ID, User: short(x.Caller.User), Project: short(x.Caller.Project), Address: x.R.RemoteAddr,
 		Method: short(x.R.Method), Path: short(x.R.URL.Path), Outcome: Done,
 	}
 	r.GlobalRequestID = osapi.GlobalRequestID(x.R)
-	if x.Who.Host != nil {
-		r.Host, r.User, r.Project = x.Who.Host.Name, "", ""
+	if x.Caller.Host != nil {
+		r.Host, r.User, r.Project = x.Caller.Host.Name, "", ""
 	}
 	return r
 }

@@ -20,7 +20,7 @@ type Trail struct {
 	record       Record
 	id           string    // of its intents
 	intents      []*Intent // of all acts
-	unknown      bool      // some act may have changed something or not
+	unknown      bool      // some action may have changed something or not
 	written      bool
 	neverRefused bool // no client waits for it: it is not refused
 }
@@ -66,20 +66,20 @@ func (l *Log) AddChanges(ctx context.Context, otherwise Record, changes ...Chang
 	}
 }
 
-// Act is a change, or several, that is recorded before it is made. A nil Act is not recorded.
-type Act struct {
+// Action is a change, or several, that is recorded before it is made. A nil Action is not recorded.
+type Action struct {
 	trail   *Trail
 	changes []Change
 }
 
-// Do has an act recorded before and after it: do says with Intend what it is about to change. If do
-// returns nil, that is noted, as [Log.AddChanges] does.
-func (l *Log) Do(ctx context.Context, otherwise Record, do func(*Act) error) error {
+// Do has an action recorded before and after it: do says with Intend what it is about to change. If
+// do returns nil, that is noted, as [Log.AddChanges] does.
+func (l *Log) Do(ctx context.Context, otherwise Record, do func(*Action) error) error {
 	if l == nil {
 		return do(nil)
 	}
 	t, own := l.trailOf(ctx, otherwise)
-	a := &Act{trail: t}
+	a := &Action{trail: t}
 	err := do(a)
 	if err == nil {
 		t.addChanges(a.changes)
@@ -92,9 +92,9 @@ func (l *Log) Do(ctx context.Context, otherwise Record, do func(*Act) error) err
 	return err
 }
 
-// Intend records what the act is about to change, and returns when that is written. An act that is
-// tried again calls it again. Errors: [ErrNotRecorded].
-func (a *Act) Intend(ctx context.Context, changes ...Change) error {
+// Intend records what the action is about to change, and returns when that is written. An action
+// that is tried again calls it again. Errors: [ErrNotRecorded].
+func (a *Action) Intend(ctx context.Context, changes ...Change) error {
 	if a == nil || len(changes) == 0 {
 		return nil
 	}
@@ -102,8 +102,8 @@ func (a *Act) Intend(ctx context.Context, changes ...Change) error {
 	return a.trail.Intend(ctx, changes...)
 }
 
-// SetChanges replaces the changes of an act by what is known after it.
-func (a *Act) SetChanges(changes ...Change) {
+// SetChanges replaces the changes of an action by what is known after it.
+func (a *Action) SetChanges(changes ...Change) {
 	if a != nil {
 		a.changes = changes
 	}
@@ -131,8 +131,8 @@ func (t *Trail) Intend(ctx context.Context, changes ...Change) error {
 	return nil
 }
 
-// Failed keeps that an act ended with an error: if this does not say whether it changed anything,
-// its intent is not closed.
+// Failed keeps that an action ended with an error: if this does not say whether it changed
+// anything, its intent is not closed.
 func (t *Trail) Failed(err error) {
 	if t == nil || !errors.Is(err, engine.ErrOutcomeUnknown) {
 		return

@@ -34,32 +34,32 @@ func (h *Hardware) topology(r Request) error {
 			imageMost.Sockets, imageMost.Cores, imageMost.Threads, flavorMost.Sockets,
 			flavorMost.Cores, flavorMost.Threads)
 	}
-	most := imageMost.orElse(flavorMost).withDefault(unbounded)
-	if flavor.exceeds(most) {
+	maximum := imageMost.orElse(flavorMost).withDefault(unbounded)
+	if flavor.exceeds(maximum) {
 		flavor = none // the image allows less
 	}
-	if image.exceeds(most) {
+	if image.exceeds(maximum) {
 		return conflictf(
 			"Image vCPU topology (sockets=%d, cores=%d, threads=%d) exceeds the limits of the flavor or image "+
 				"(sockets=%d, cores=%d, threads=%d)",
-			image.Sockets, image.Cores, image.Threads, most.Sockets, most.Cores, most.Threads)
+			image.Sockets, image.Cores, image.Threads, maximum.Sockets, maximum.Cores, maximum.Threads)
 	}
 	preferred := image
 	if image == none {
 		preferred = flavor
 	}
 	if r.VCPUs <= unbounded {
-		h.Topology = preferred.best(r.VCPUs, most)
+		h.Topology = preferred.best(r.VCPUs, maximum)
 	}
 	if h.Topology == none {
 		return conflictf("Requested vCPU limits %d:%d:%d are impossible to satisfy for vcpus count %d",
-			min(r.VCPUs, most.Sockets), min(r.VCPUs, most.Cores), min(r.VCPUs, most.Threads), r.VCPUs)
+			min(r.VCPUs, maximum.Sockets), min(r.VCPUs, maximum.Cores), min(r.VCPUs, maximum.Threads), r.VCPUs)
 	}
 	return nil
 }
 
-func (t Topology) exceeds(most Topology) bool {
-	return t.Sockets > most.Sockets || t.Cores > most.Cores || t.Threads > most.Threads
+func (t Topology) exceeds(maximum Topology) bool {
+	return t.Sockets > maximum.Sockets || t.Cores > maximum.Cores || t.Threads > maximum.Threads
 }
 
 // withDefault has n in place of zeros.
@@ -80,16 +80,16 @@ func (t Topology) orElse(other Topology) Topology {
 // best is the division of so many processors that is nearest to t; zeros if there is none.
 //
 // Cost: O(sum of the divisors of vcpus), some hundred thousand steps at most.
-func (t Topology) best(vcpus int64, most Topology) Topology {
+func (t Topology) best(vcpus int64, maximum Topology) Topology {
 	var best Topology
 	score := int64(-1)
-	for threads := int64(1); threads <= min(vcpus, most.Threads); threads++ {
+	for threads := int64(1); threads <= min(vcpus, maximum.Threads); threads++ {
 		if vcpus%threads != 0 {
 			continue
 		}
-		for cores := int64(1); cores <= min(vcpus/threads, most.Cores); cores++ {
+		for cores := int64(1); cores <= min(vcpus/threads, maximum.Cores); cores++ {
 			one := Topology{Sockets: vcpus / threads / cores, Cores: cores, Threads: threads}
-			if vcpus/threads%cores != 0 || one.Sockets > most.Sockets {
+			if vcpus/threads%cores != 0 || one.Sockets > maximum.Sockets {
 				continue
 			}
 			// The order of the loops is that of preference: few threads, many sockets.

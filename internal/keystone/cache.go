@@ -22,7 +22,7 @@ type key struct {
 // that was not asked for the longest. It is safe for concurrent use; its operations take constant
 // time.
 type cache struct {
-	most int
+	maxEntries int
 
 	mu      sync.Mutex
 	entries map[key]*list.Element
@@ -35,8 +35,8 @@ type entry struct {
 	until     time.Time
 }
 
-func newCache(most int) *cache {
-	return &cache{most: most, entries: map[key]*list.Element{}, order: list.New()}
+func newCache(maxEntries int) *cache {
+	return &cache{maxEntries: maxEntries, entries: map[key]*list.Element{}, order: list.New()}
 }
 
 // get returns the principal that was put for a key, if it has not expired.
@@ -65,7 +65,7 @@ func (c *cache) put(k key, who osapi.Principal, until time.Time) {
 		c.order.Remove(element)
 	}
 	c.entries[k] = c.order.PushFront(&entry{k, who, until})
-	if c.order.Len() > c.most {
+	if c.order.Len() > c.maxEntries {
 		oldest := c.order.Back()
 		e, _ := oldest.Value.(*entry)
 		c.order.Remove(oldest)

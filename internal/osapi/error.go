@@ -84,7 +84,7 @@ func (x *Exchange) Authenticate() error {
 		return Unavailable("The sender of the request cannot be authenticated now. Send it again in a moment.").
 			Because(err)
 	}
-	x.Who = who
+	x.Caller = who
 	if x.service.Tracing != nil {
 		x.Trace(who.Host != nil || who.HasRole(roleAdmin) || who.HasRole(roleService))
 	}

@@ -27,8 +27,8 @@ type Exchange struct {
 	R *http.Request
 	// ID is the id of the request.
 	ID string
-	// Who is the sender of the request, after Authenticate.
-	Who Principal
+	// Caller is the sender of the request, after Authenticate.
+	Caller Principal
 	// Route is the pattern of the path; "" for an unknown path.
 	Route string
 	// Microversion is the client's, for the log; "" if it is not known.
@@ -285,7 +285,7 @@ func (x *Exchange) log(took time.Duration) {
 	line = line.Str("request_id", x.ID).Str("remote", x.R.RemoteAddr).Str("method", Shortened(x.R.Method)).
 		Str("path", Shortened(x.R.URL.Path)).Int("status", x.Status).Int("bytes", x.sent).Dur("duration", took)
 	if query := x.R.URL.RawQuery; query != "" {
-		if x.Who.User == "" || len(query) > maxLoggedQuery {
+		if x.Caller.User == "" || len(query) > maxLoggedQuery {
 			query = Shortened(query)
 		}
 		line = line.Str("query", query)
@@ -293,11 +293,11 @@ func (x *Exchange) log(took time.Duration) {
 	if x.Microversion != "" {
 		line = line.Str("microversion", Shortened(x.Microversion))
 	}
-	if x.Who.User != "" {
-		line = line.Str("user", Shortened(x.Who.User)).Str("project", Shortened(x.Who.Project))
+	if x.Caller.User != "" {
+		line = line.Str("user", Shortened(x.Caller.User)).Str("project", Shortened(x.Caller.Project))
 	}
-	if x.Who.Host != nil {
-		line = line.Str("host", Shortened(x.Who.Host.Name))
+	if x.Caller.Host != nil {
+		line = line.Str("host", Shortened(x.Caller.Host.Name))
 	}
 	if id := GlobalRequestID(x.R); id != "" {
 		line = line.Str("global_request_id", id)
@@ -380,9 +380,9 @@ func (x *Exchange) Traced() bool { return x.span.Recorded() }
 // endSpan ends the span of the request after its answer.
 func (x *Exchange) endSpan(ended time.Time) {
 	if x.span.Recorded() {
-		x.span.Set(tracing.KeyProjectID, Shortened(x.Who.Project))
-		if x.Who.Host != nil {
-			x.span.Set(tracing.KeyHost, Shortened(x.Who.Host.Name))
+		x.span.Set(tracing.KeyProjectID, Shortened(x.Caller.Project))
+		if x.Caller.Host != nil {
+			x.span.Set(tracing.KeyHost, Shortened(x.Caller.Host.Name))
 		}
 	}
 	code := ""

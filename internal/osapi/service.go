@@ -60,7 +60,9 @@ func (l Limits) withDefaults() Limits {
 }
 
 // ofMemory is an eighth of the memory limit of the process, within bounds.
-func ofMemory(least, most int64) int64 { return min(max(debug.SetMemoryLimit(-1)/8, least), most) }
+func ofMemory(minBytes, maxBytes int64) int64 {
+	return min(max(debug.SetMemoryLimit(-1)/8, minBytes), maxBytes)
+}
 
 // Options configure a [Service].
 type Options struct {

@@ -48,15 +48,15 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 const exclusive = "unix-excl"
 
 // connect makes a pool of connections to the file.
-func connect(path string, most int, params url.Values) (*sql.DB, *connector, error) {
+func connect(path string, maxConns int, params url.Values) (*sql.DB, *connector, error) {
 	c, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: path, RawQuery: params.Encode()}).String())
 	if err != nil {
 		return nil, nil, err
 	}
 	guarded := &connector{Connector: c}
 	db := sql.OpenDB(guarded)
-	db.SetMaxOpenConns(most)
-	db.SetMaxIdleConns(most)
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(maxConns)
 	return db, guarded, nil
 }
 

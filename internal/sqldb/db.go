@@ -41,10 +41,10 @@ var busyPragma = "busy_timeout(" + strconv.FormatInt(busyTimeout.Milliseconds(),
 
 // connect makes connections for this process alone. Until the files are protected, that is not
 // checked.
-func (db *DB) connect(most int, params url.Values) (*sql.DB, error) {
+func (db *DB) connect(maxConns int, params url.Values) (*sql.DB, error) {
 	params["_pragma"] = append([]string{busyPragma}, params["_pragma"]...) // first: the others may have to wait
 	params.Set("vfs", exclusive)
-	pool, c, err := connect(db.path, most, params)
+	pool, c, err := connect(db.path, maxConns, params)
 	if err != nil {
 		return nil, err
 	}

@@ -39,9 +39,9 @@ type fileConn interface {
 // goroutine at a time.
 type keepingConn struct {
 	fileConn
-	kept  map[string]*keptStatement
-	most  int
-	clock uint64 // counts uses
+	kept          map[string]*keptStatement
+	maxStatements int
+	clock         uint64 // counts uses
 }
 
 type keptStatement struct {
@@ -51,9 +51,9 @@ type keptStatement struct {
 	busy bool   // rows of it are being read
 }
 
-func withKeptStatements(conn driver.Conn, most int) *keepingConn {
+func withKeptStatements(conn driver.Conn, maxStatements int) *keepingConn {
 	return &keepingConn{fileConn: conn.(fileConn), kept: map[string]*keptStatement{},
-		most: most} // the driver implements fileConn
+		maxStatements: maxStatements} // the driver implements fileConn
 }
 
 // isKept reports whether the statement of a text is kept.
@@ -80,7 +80,7 @@ func (c *keepingConn) statement(ctx context.Context, text string) (*keptStatemen
 	if err != nil {
 		return nil, err
 	}
-	if len(c.kept) >= c.most {
+	if len(c.kept) >= c.maxStatements {
 		c.dropOldest()
 	}
 	st := &keptStatement{Stmt: made, text: text, used: c.clock}

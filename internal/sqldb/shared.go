@@ -89,10 +89,10 @@ func (db *DB) migrateShared(ctx context.Context, a engine.Address, o Options, wa
 }
 
 // pool makes connections to the servers.
-func (db *DB) pool(most int) *sql.DB {
+func (db *DB) pool(maxConns int) *sql.DB {
 	pool := sql.OpenDB(db.connector)
-	pool.SetMaxOpenConns(most)
-	pool.SetMaxIdleConns(most)
+	pool.SetMaxOpenConns(maxConns)
+	pool.SetMaxIdleConns(maxConns)
 	pool.SetConnMaxIdleTime(idleTime)
 	db.extra = append(db.extra, pool)
 	return pool
@@ -102,9 +102,9 @@ func (db *DB) pool(most int) *sql.DB {
 // that takes writes.
 func (db *DB) CloseIdle() {
 	for _, pool := range db.extra {
-		most := pool.Stats().MaxOpenConnections
+		maxConns := pool.Stats().MaxOpenConnections
 		pool.SetMaxIdleConns(-1)
-		pool.SetMaxIdleConns(most)
+		pool.SetMaxIdleConns(maxConns)
 	}
 }
 

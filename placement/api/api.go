@@ -197,7 +197,9 @@ func (x *exchange) authenticate() error {
 		if err := x.Authenticate(); err != nil {
 			return err
 		}
-		x.api.hosts.CompareAgents(&x.Exchange, func() bool { return x.api.policy.Allows(UpdateProvider, &x.Who, "") })
+		x.api.hosts.CompareAgents(&x.Exchange, func() bool {
+			return x.api.policy.Allows(UpdateProvider, &x.Caller, "")
+		})
 	}
 	err := x.negotiate()
 	switch {

@@ -280,11 +280,11 @@ func (x *exchange) checkHeaders(n need) error {
 // authorize checks the policy. project is the project of the request's target, "" for none. A
 // request of a host passes: admitHost has checked it by the rules for hosts.
 func (x *exchange) authorize(action Action, project string) error {
-	if x.Who.Host != nil || x.api.policy.Allows(action, &x.Who, project) {
+	if x.Caller.Host != nil || x.api.policy.Allows(action, &x.Caller, project) {
 		return nil
 	}
 	f := osapi.Errorf(http.StatusForbidden, "Policy does not allow %s to be performed.", action)
-	if x.api.policy.LegacyAllows(action, &x.Who, project) {
+	if x.api.policy.LegacyAllows(action, &x.Caller, project) {
 		f.Message += " A user with the role service may do it; so may this user where the Placement server has " +
 			"[policy] defaults = \"legacy\"."
 		f.Hint = "give the user the role service, or set [policy] defaults = \"legacy\" in the configuration of " +

@@ -54,8 +54,8 @@ func (s *Store) Load(ctx context.Context) (*ledger.State, error) {
 func sameID(id string) string { return strings.ToLower(strings.TrimRight(id, " ")) }
 
 // reading runs fn in one read transaction of bounded time.
-func (s *Store) reading(ctx context.Context, most time.Duration, fn func(reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+func (s *Store) reading(ctx context.Context, timeout time.Duration, fn func(reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tx, err := s.db.Reader.BeginTx(ctx, s.db.Dialect.Snapshot())
 	if err != nil {

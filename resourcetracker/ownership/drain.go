@@ -152,11 +152,11 @@ func (d *draining) keepUsed(p providertree.Provider) {
 	}
 }
 
-// leastTotal returns the least total, up to most, at which an inventory has capacity for what is
-// used.
-func leastTotal(inv providertree.Inventory, most, used int64) int64 {
+// leastTotal returns the least total, up to maxTotal, at which an inventory has capacity for what
+// is used.
+func leastTotal(inv providertree.Inventory, maxTotal, used int64) int64 {
 	// capacity grows with the total: 31 steps, and none of the rounding of a division
-	low, high := inv.Total, most
+	low, high := inv.Total, maxTotal
 	for low < high {
 		inv.Total = low + (high-low)/2
 		if inv.Capacity() >= used {

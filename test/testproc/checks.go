@@ -5,13 +5,13 @@ package testproc
 // Few is a property for rapid.Check that is checked at most so many times outside of make nightly:
 // one whose checks take long. After a failure it is checked as often as rapid needs to find a small
 // example.
-func Few[T interface{ Failed() bool }](most int, property func(T)) func(T) {
+func Few[T interface{ Failed() bool }](maxChecks int, property func(T)) func(T) {
 	if Nightly() {
 		return property
 	}
 	checks, failed := 0, false
 	return func(t T) {
-		if checks == most && !failed {
+		if checks == maxChecks && !failed {
 			return
 		}
 		passed := false

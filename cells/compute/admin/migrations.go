@@ -88,7 +88,7 @@ func (d *Deps) listMigrations(x *api.Exchange) error {
 	if err := x.AllowOwn(ruleMigrationsIndex); err != nil {
 		return err
 	}
-	if q.ProjectID == "" || q.ProjectID != x.Who.Project {
+	if q.ProjectID == "" || q.ProjectID != x.Caller.Project {
 		if err := x.AllowOwn(ruleMigrationsIndexAll); err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (d *Deps) listMigrations(x *api.Exchange) error {
 	slices.SortFunc(all, newestMigration)
 	all = all[:min(len(all), q.Limit)]
 	full := paged && len(all) > 0 && len(all) == q.Limit
-	shown, hosts := api.List{}, x.Allows(ruleMigrationsHosts, x.Who.Project)
+	shown, hosts := api.List{}, x.Allows(ruleMigrationsHosts, x.Caller.Project)
 	for i := range all {
 		shown = append(shown, migrationView(x, &all[i], hosts))
 	}

@@ -106,7 +106,7 @@ func (x *Exchange) identify() error {
 	if err := x.Authenticate(); err != nil {
 		return err
 	}
-	who := &x.Who
+	who := &x.Caller
 	if who.Host != nil {
 		return osapi.Errorf(http.StatusForbidden,
 			"The compute API has no calls for hosts, and the token is that of host %s.", who.Host.Name)

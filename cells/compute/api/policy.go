@@ -129,8 +129,8 @@ func ofNova(name string) bool {
 // Allows reports whether the caller passes a rule for something of a project. Cost: some 50 ns.
 func (x *Exchange) Allows(rule Rule, project string) bool {
 	target := oslopolicy.Target{Project: project}
-	if project == x.Who.Project {
-		target.User = x.Who.User
+	if project == x.Caller.Project {
+		target.User = x.Caller.User
 	}
 	return x.allowed(rule, target)
 }
@@ -141,7 +141,7 @@ func (x *Exchange) allowed(rule Rule, target oslopolicy.Target) bool {
 	if policy.file != nil {
 		rules = policy.file.Get()
 	}
-	return rules.Allows(rule.Name, &x.Who, target)
+	return rules.Allows(rule.Name, &x.Caller, target)
 }
 
 // Allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that
@@ -164,7 +164,7 @@ func (x *Exchange) AllowUser(rule Rule, user string) error {
 func disallowed(rule Rule) error { return Forbidden("Policy doesn't allow %s to be performed.", rule) }
 
 // AllowOwn is allow for what is about the caller's own project.
-func (x *Exchange) AllowOwn(rule Rule) error { return x.Allow(rule, x.Who.Project) }
+func (x *Exchange) AllowOwn(rule Rule) error { return x.Allow(rule, x.Caller.Project) }
 
 // allowRule is AllowOwn for the rule of a route, if it has one.
 func (x *Exchange) allowRule(rule Rule) error {
@@ -175,4 +175,4 @@ func (x *Exchange) allowRule(rule Rule) error {
 }
 
 // IsAdmin says whether the caller is an administrator, who may know of all projects.
-func (x *Exchange) IsAdmin() bool { return x.Allows(ruleAdmin, x.Who.Project) }
+func (x *Exchange) IsAdmin() bool { return x.Allows(ruleAdmin, x.Caller.Project) }

@@ -246,14 +246,14 @@ func ReadBool(s string) (value, known bool) {
 const TextLimit = "At most this many, and no more than the server gives ([compute_api] max_limit)."
 
 // ReadLimit is how many records a page has at most.
-func ReadLimit(params Query, most int) int {
+func ReadLimit(params Query, maxLimit int) int {
 	if !params.Has("limit") {
-		return most
+		return maxLimit
 	}
 	limit := strings.TrimLeft(params.Last("limit"), "0")
 	n, err := strconv.Atoi("0" + limit)
 	if err != nil {
-		return most // more digits than a number has here
+		return maxLimit // more digits than a number has here
 	}
-	return min(n, most)
+	return min(n, maxLimit)
 }

@@ -99,7 +99,7 @@ func (x *Exchange) Resolve() error {
 	}
 	if found.Route == nil {
 		// The project in a path is one by its form, or because it is the caller's own.
-		if project, path, is := belowProject(x.R.URL.Path, x.Who.Project); is {
+		if project, path, is := belowProject(x.R.URL.Path, x.Caller.Project); is {
 			x.pathProject, found = project, x.find(path)
 		}
 	}
@@ -115,9 +115,9 @@ func (x *Exchange) Resolve() error {
 		}
 	}
 	switch {
-	case x.pathProject != "" && x.pathProject != x.Who.Project:
+	case x.pathProject != "" && x.pathProject != x.Caller.Project:
 		return osapi.BadRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'",
-			x.pathProject, x.Who.Project)
+			x.pathProject, x.Caller.Project)
 	case route.Since > 0 && !x.AtLeast(route.Since), route.Until > 0 && x.Version > route.Until:
 		return osapi.NoRoute()
 	}

@@ -70,7 +70,7 @@ func (d *Deps) createServers(x *api.Exchange) error {
 		return err
 	}
 	request.Server = cellwire.Server{
-		ProjectID: x.Who.Project, UserID: x.Who.User,
+		ProjectID: x.Caller.Project, UserID: x.Caller.User,
 		Name: body.Name, Hostname: hostName(body.Name), Description: new(body.Name), ImageRef: *body.Image,
 		Flavor: flavor, Zone: request.Zone, Metadata: metadata, Tags: body.Tags, UserData: body.UserData,
 		KeyName: key.Name, KeyData: key.PublicKey, ConfigDrive: body.ConfigDrive,
@@ -80,7 +80,7 @@ func (d *Deps) createServers(x *api.Exchange) error {
 	if x.AtLeast(api.VDescription) {
 		request.Description = body.Description
 	}
-	request.AllowCellDown = x.Allows(ruleCreateCellDown, x.Who.Project)
+	request.AllowCellDown = x.Allows(ruleCreateCellDown, x.Caller.Project)
 	made, err := d.Scheduler.Create(x.Context(), request)
 	if err != nil {
 		return createFault(err)
@@ -114,7 +114,8 @@ func rejectUnsupported(x *api.Exchange, body *createBody) error {
 	}
 	for _, name := range body.SecurityGroups {
 		if name != "" && name != defaultSecurityGroup {
-			return osapi.BadRequest("Security group %s not found for project %s.", osapi.Shortened(name), x.Who.Project)
+			return osapi.BadRequest("Security group %s not found for project %s.",
+				osapi.Shortened(name), x.Caller.Project)
 		}
 	}
 	return nil
@@ -212,7 +213,7 @@ func (d *Deps) visibleServers(x *api.Exchange, hint string, named []string) ([]s
 		return nil, err
 	}
 	for _, uuid := range uuids {
-		if m, is := found[uuid]; !is || m.Queued() || m.ProjectID != x.Who.Project && !x.IsAdmin() {
+		if m, is := found[uuid]; !is || m.Queued() || m.ProjectID != x.Caller.Project && !x.IsAdmin() {
 			return nil, missing(uuid)
 		}
 	}
@@ -230,7 +231,7 @@ func (d *Deps) requestedFlavor(x *api.Exchange, ref string) (cellwire.Flavor, er
 		return cellwire.Flavor{}, osapi.BadRequest("Flavor %s could not be found.", osapi.Shortened(id))
 	case err != nil:
 		return cellwire.Flavor{}, err
-	case f.RootGB == 0 && !x.Allows(ruleCreateZeroDisk, x.Who.Project):
+	case f.RootGB == 0 && !x.Allows(ruleCreateZeroDisk, x.Caller.Project):
 		return cellwire.Flavor{}, api.Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
 	}
 	return f.Flavor, nil
@@ -241,7 +242,7 @@ func (d *Deps) requestedMetadata(x *api.Exchange, asked map[string]string) (map[
 	if len(asked) == 0 {
 		return map[string]string{}, nil
 	}
-	most, err := d.Tenant.MetadataLimit(x.Context(), x.Who.Project)
+	most, err := d.Tenant.MetadataLimit(x.Context(), x.Caller.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func (d *Deps) requestedKey(x *api.Exchange, name string) (apidb.KeyPair, error)
 	if name == "" {
 		return apidb.KeyPair{}, nil
 	}
-	k, err := d.Store.KeyPair(x.Context(), x.Who.User, name)
+	k, err := d.Store.KeyPair(x.Context(), x.Caller.User, name)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return k, osapi.BadRequest("Invalid key_name provided.")
 	}

@@ -130,7 +130,7 @@ func (d *Deps) deleteMetadata(x *api.Exchange) error {
 // patchMetadata changes the metadata of a server, within the quota of the caller's project.
 func (d *Deps) patchMetadata(x *api.Exchange, m apidb.Mapping, patch cellwire.MetadataPatch) (cellwire.Server, error) {
 	if len(patch.Set) > 0 {
-		most, err := d.Tenant.MetadataLimit(x.Context(), x.Who.Project)
+		most, err := d.Tenant.MetadataLimit(x.Context(), x.Caller.Project)
 		if err != nil {
 			return cellwire.Server{}, err
 		}

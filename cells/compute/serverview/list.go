@@ -32,7 +32,7 @@ func (ls *Lists) listServers(x *api.Exchange, detail bool) error {
 	if err != nil {
 		return err
 	}
-	view := ls.Servers.View(x, x.Who.Project)
+	view := ls.Servers.View(x, x.Caller.Project)
 	if l.nothing || l.limit <= 0 {
 		return x.JSON(http.StatusOK, listBody(x, l, view, page{}))
 	}
@@ -189,7 +189,7 @@ func (ls *Lists) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) 
 	if err != nil || !ls.PerProjectCells || l.allTenants || x.IsAdmin() {
 		return all, err
 	}
-	own, err := ls.Store.ProjectCells(x.Context(), x.Who.Project)
+	own, err := ls.Store.ProjectCells(x.Context(), x.Caller.Project)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (ls *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire
 		return nil, markerNotFound(l)
 	case err != nil:
 		return nil, err
-	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.IsAdmin():
+	case m.CellUUID == "" || m.ProjectID != x.Caller.Project && !l.allTenants && !x.IsAdmin():
 		return nil, markerNotFound(l)
 	}
 	cell, err := apidb.CellOf(x.Context(), ls.Store, m.CellUUID)

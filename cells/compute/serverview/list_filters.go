@@ -63,8 +63,8 @@ func (ls *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 		// Without all_tenants a project that is asked for does not count, as in Nova.
 		delete(filters, "tenant_id")
 		delete(filters, "project_id")
-		l.query.ProjectID = x.Who.Project
-		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
+		l.query.ProjectID = x.Caller.Project
+		l.nothing = x.Caller.Project == "" // no project has no servers; it does not stand for all
 	}
 	l.limit, l.marker, l.hasMarker = api.ReadLimit(params, ls.MaxLimit),
 		params.Last("marker"), params.Has("marker")
@@ -82,7 +82,7 @@ func (ls *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 // filters are the filters that count for this caller: all for an administrator, those of
 // memberFilters for a member.
 func filters(x *api.Exchange, params api.Query) map[string]string {
-	all := x.Allows(ruleServersAllFilters, x.Who.Project)
+	all := x.Allows(ruleServersAllFilters, x.Caller.Project)
 	filters := map[string]string{}
 	for name := range params.Values {
 		since, forMembers := memberFilters[name]

@@ -56,7 +56,7 @@ func (s *Servers) Mapping(x *api.Exchange, uuid string) (apidb.Mapping, error) {
 		return apidb.Mapping{}, NotFound(uuid)
 	case err != nil:
 		return apidb.Mapping{}, err
-	case m.ProjectID != x.Who.Project && !x.IsAdmin():
+	case m.ProjectID != x.Caller.Project && !x.IsAdmin():
 		return apidb.Mapping{}, NotFound(uuid)
 	}
 	return m, nil

@@ -18,7 +18,7 @@ func BenchmarkDetail(b *testing.B) {
 	d := &Servers{DefaultZone: "nova"}
 	policy := api.NewPolicy([]api.Rule{ruleExtendedAttrs, ruleShowExtraSpecs, ruleShowHostStatus, ruleShowHostUnknown})
 	x := &api.Exchange{Service: &api.Service{Policy: policy}, Version: api.MaxVersion}
-	x.R, x.Who = httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil),
+	x.R, x.Caller = httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil),
 		osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}
 	s := cellwire.Server{
 		UUID: "00000001-0000-4000-8000-000000000001", Name: "web", Host: "h1", Node: "h1",

@@ -100,7 +100,7 @@ func flavorView(x *api.Exchange, f *apidb.Flavor) *api.Object {
 	if x.AtLeast(vFlavorDescription) {
 		o.Add("description", f.Description)
 	}
-	if x.AtLeast(vFlavorSpecs) && x.Allows(ruleFlavorSpecsIndex, x.Who.Project) {
+	if x.AtLeast(vFlavorSpecs) && x.Allows(ruleFlavorSpecsIndex, x.Caller.Project) {
 		o.Add("extra_specs", f.ExtraSpecs)
 	}
 	return o

@@ -70,7 +70,7 @@ var (
 // keyPairUser is the user whose key pairs a request is about, if the caller passes a rule for them:
 // the caller, or from 2.10 on the one that is named.
 func keyPairUser(x *api.Exchange, rule api.Rule) (string, error) {
-	user := x.Who.User
+	user := x.Caller.User
 	if named := x.Params.All("user_id"); len(named) > 0 && named[0] != "" {
 		user = named[0]
 	}
@@ -144,7 +144,8 @@ func (d *Deps) showKeyPair(x *api.Exchange) error {
 // makes a pair. The private key is in the answer and kept nowhere.
 func (d *Deps) createKeyPair(x *api.Exchange) error {
 	asked := api.MemberObject(x.Asked, "keypair")
-	k := apidb.KeyPair{UserID: x.Who.User, Name: strings.TrimSpace(api.MemberString(asked, "name")), Type: apidb.KeySSH,
+	k := apidb.KeyPair{
+		UserID: x.Caller.User, Name: strings.TrimSpace(api.MemberString(asked, "name")), Type: apidb.KeySSH,
 		PublicKey: api.MemberString(asked, "public_key")}
 	if named := api.MemberString(asked, "user_id"); named != "" {
 		k.UserID = named
@@ -158,7 +159,7 @@ func (d *Deps) createKeyPair(x *api.Exchange) error {
 	if kind := api.MemberString(asked, "type"); kind != "" {
 		k.Type = kind
 	}
-	limits, err := d.Quota.Limits(x.Context(), x.Who.Project)
+	limits, err := d.Quota.Limits(x.Context(), x.Caller.Project)
 	if err != nil {
 		return err
 	}

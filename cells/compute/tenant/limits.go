@@ -33,7 +33,7 @@ var limitsQuery = api.Parameters{All: []api.Parameter{{Name: "tenant_id", Schema
 // also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
 // cells, and when one is down a count in the API database.
 func (d *Deps) showLimits(x *api.Exchange) error {
-	project := x.Who.Project
+	project := x.Caller.Project
 	if x.Params.Has("tenant_id") {
 		project = x.Params.Last("tenant_id")
 		if err := x.AllowOwn(ruleLimitsOther); err != nil {

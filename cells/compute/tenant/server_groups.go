@@ -105,7 +105,7 @@ func noServerGroup(id string) error {
 // ServerGroup is a group that the caller may know of: its project's, or any for an administrator.
 func (d *Deps) ServerGroup(x *api.Exchange, id string) (apidb.ServerGroup, error) {
 	g, err := d.Store.ServerGroup(x.Context(), id)
-	if errors.Is(err, apidb.ErrNotFound) || err == nil && g.ProjectID != x.Who.Project && !x.IsAdmin() {
+	if errors.Is(err, apidb.ErrNotFound) || err == nil && g.ProjectID != x.Caller.Project && !x.IsAdmin() {
 		return apidb.ServerGroup{}, noServerGroup(id)
 	}
 	return g, err
@@ -114,7 +114,7 @@ func (d *Deps) ServerGroup(x *api.Exchange, id string) (apidb.ServerGroup, error
 // listServerGroups answers GET /os-server-groups: the project's, or for administrators that ask for
 // them those of all projects.
 func (d *Deps) listServerGroups(x *api.Exchange) error {
-	project := x.Who.Project
+	project := x.Caller.Project
 	if x.Params.Has("all_projects") && x.IsAdmin() {
 		if err := x.AllowOwn(ruleServerGroupsIndexAll); err != nil {
 			return err
@@ -159,12 +159,12 @@ func (d *Deps) showServerGroup(x *api.Exchange) error {
 
 // createServerGroup answers POST /os-server-groups, within the quota for them.
 func (d *Deps) createServerGroup(x *api.Exchange) error {
-	limits, err := d.Quota.Limits(x.Context(), x.Who.Project)
+	limits, err := d.Quota.Limits(x.Context(), x.Caller.Project)
 	if err != nil {
 		return err
 	}
 	asked := api.MemberObject(x.Asked, "server_group")
-	g := apidb.ServerGroup{Name: api.MemberString(asked, "name"), ProjectID: x.Who.Project, UserID: x.Who.User,
+	g := apidb.ServerGroup{Name: api.MemberString(asked, "name"), ProjectID: x.Caller.Project, UserID: x.Caller.User,
 		Policy: api.MemberString(asked, "policy")}
 	if policies := api.MemberList(asked, "policies"); len(policies) > 0 {
 		g.Policy = js.PythonStr(policies[0])

@@ -80,9 +80,9 @@ func (q *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
 		if _, err := fitQuota(limits, used, r.Flavor, count, count); err != nil {
 			return err
 		}
-		if most, has := limits[GroupMembers]; has && most >= 0 && r.Group != "" && now.GroupMembers+count > most {
+		if limit, has := limits[GroupMembers]; has && limit >= 0 && r.Group != "" && now.GroupMembers+count > limit {
 			return fmt.Errorf("%w: %d are there, %d are asked for, %d are allowed",
-				ErrGroupFull, now.GroupMembers, count, most)
+				ErrGroupFull, now.GroupMembers, count, limit)
 		}
 		return nil
 	}}, nil
@@ -132,27 +132,27 @@ func quotaResources(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavo
 	}
 }
 
-// fitQuota is how many servers fit, at least least and at most most.
-func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor, least, most int64) (int64, error) {
+// fitQuota is how many servers fit, at least minCount and at most maxCount.
+func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor, minCount, maxCount int64) (int64, error) {
 	all := quotaResources(limits, used, f)
-	allowed := most
+	allowed := maxCount
 	for _, r := range all {
 		if r.limit >= 0 && r.each > 0 {
 			allowed = min(allowed, max(r.limit-r.used, 0)/r.each)
 		}
 	}
-	if allowed >= least {
+	if allowed >= minCount {
 		return allowed, nil
 	}
 	e := &ExceededError{}
 	for _, r := range all {
 		// As many as were asked for at most: what Nova compares and names.
-		if r.limit < 0 || r.used+most*r.each <= r.limit {
+		if r.limit < 0 || r.used+maxCount*r.each <= r.limit {
 			continue
 		}
-		requested := strconv.FormatInt(most*r.each, 10)
-		if r.name == Instances && least != most {
-			requested = fmt.Sprintf("%d-%d", least, most)
+		requested := strconv.FormatInt(maxCount*r.each, 10)
+		if r.name == Instances && minCount != maxCount {
+			requested = fmt.Sprintf("%d-%d", minCount, maxCount)
 		}
 		e.add(r.name, requested, r.used, r.limit)
 	}

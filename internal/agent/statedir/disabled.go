@@ -59,11 +59,11 @@ func (r Reason) validate() error {
 	}
 	for _, t := range []struct {
 		what, text string
-		most       int
+		maxRunes   int
 		empty      bool
 	}{{"the reason", r.Reason, maxReason, false}, {"the user", r.By, maxBy, true},
 		{"the source", r.Source, maxBy, false}} {
-		if err := checkText(t.text, t.most, t.empty); err != nil {
+		if err := checkText(t.text, t.maxRunes, t.empty); err != nil {
 			return fmt.Errorf("%s: %w", t.what, err)
 		}
 	}
@@ -74,14 +74,14 @@ func (r Reason) validate() error {
 }
 
 // checkText checks that a text is one printable line.
-func checkText(text string, most int, mayBeEmpty bool) error {
+func checkText(text string, maxRunes int, mayBeEmpty bool) error {
 	switch n := utf8.RuneCountInString(text); {
 	case !utf8.ValidString(text):
 		return fmt.Errorf("%w: it is not UTF-8", ErrText)
 	case !mayBeEmpty && strings.TrimSpace(text) == "":
 		return fmt.Errorf("%w: it is empty", ErrText)
-	case n > most:
-		return fmt.Errorf("%w: it has %d characters, at most %d are allowed", ErrText, n, most)
+	case n > maxRunes:
+		return fmt.Errorf("%w: it has %d characters, at most %d are allowed", ErrText, n, maxRunes)
 	}
 	for _, c := range text {
 		// bidirectional overrides, line separators

@@ -49,11 +49,11 @@ func Sanitize(s string, size int) string {
 // Line is text on one line of at most that many characters, and "..." if there was more. White
 // space is folded, and what is not UTF-8 becomes a question mark. No more is read than the
 // characters can take, at up to four bytes each, with as much white space.
-func Line[T string | []byte](text T, most int) string {
-	begins := string(text[:min(len(text), 8*most)])
+func Line[T string | []byte](text T, maxRunes int) string {
+	begins := string(text[:min(len(text), 8*maxRunes)])
 	r := []rune(strings.Join(strings.Fields(strings.ToValidUTF8(begins, "?")), " "))
-	if len(r) > most || len(begins) < len(text) {
-		return string(r[:min(len(r), most)]) + "..."
+	if len(r) > maxRunes || len(begins) < len(text) {
+		return string(r[:min(len(r), maxRunes)]) + "..."
 	}
 	return string(r)
 }

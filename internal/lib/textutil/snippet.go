@@ -26,11 +26,11 @@ func Snippet(number int, text string, column, width int) string {
 }
 
 // List is the text of the first problems, each on a line: a file of another format has many.
-func List[P error](problems []P, most int) string {
-	parts := make([]string, 0, min(len(problems), most)+1)
+func List[P error](problems []P, limit int) string {
+	parts := make([]string, 0, min(len(problems), limit)+1)
 	for i, p := range problems {
-		if i == most {
-			parts = append(parts, fmt.Sprintf("and %d more", len(problems)-most))
+		if i == limit {
+			parts = append(parts, fmt.Sprintf("and %d more", len(problems)-limit))
 			break
 		}
 		parts = append(parts, p.Error())

@@ -6,9 +6,9 @@ package textutil
 const maxWord = 255
 
 // Suggest is the candidate with the least Distance from the word, the first of several, if that is
-// no more than most, else "". It costs the length of the word times that of all candidates.
-func Suggest(word string, candidates []string, most int) string {
-	best, least := "", most+1
+// no more than maxDistance, else "". It costs the length of the word times that of all candidates.
+func Suggest(word string, candidates []string, maxDistance int) string {
+	best, least := "", maxDistance+1
 	if len(word) > maxWord {
 		return ""
 	}

@@ -44,7 +44,7 @@ type conn struct {
 	rawConn
 	dialect *Dialect
 	rebind  func(string) string // nil for none
-	most    time.Duration       // that a statement may take
+	timeout time.Duration       // that a statement may take
 	bad     bool
 	// socket is the network connection to PostgreSQL, nil for other servers.
 	socket *boundedConn
@@ -52,7 +52,7 @@ type conn struct {
 
 func newConn(raw driver.Conn, d *Dialect, rebind func(string) string, patience time.Duration) *conn {
 	return &conn{rawConn: raw.(rawConn), dialect: d,
-		rebind: rebind, most: max(answerTimeout, patience)} // both drivers implement rawConn
+		rebind: rebind, timeout: max(answerTimeout, patience)} // both drivers implement rawConn
 }
 
 func (c *conn) query(text string) string {
@@ -82,7 +82,7 @@ func Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 func (c *conn) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, c.most, errSilent)
+	return context.WithTimeoutCause(ctx, c.timeout, errSilent)
 }
 
 // statementError is the error of a statement in a Bounded context.
@@ -129,7 +129,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	}
 	// The driver uses this context for COMMIT and ROLLBACK as well.
 	ctx, cancel := context.WithCancelCause(ctx)
-	bound := time.AfterFunc(c.most, func() { cancel(errSilent) })
+	bound := time.AfterFunc(c.timeout, func() { cancel(errSilent) })
 	made, err := c.rawConn.BeginTx(ctx, o)
 	bound.Stop()
 	if err != nil {
@@ -202,7 +202,7 @@ func (t *tx) Commit() error {
 func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
 
 func (t *tx) end(how func() error) error {
-	bound := time.AfterFunc(t.conn.most, func() { t.cancel(errSilent) })
+	bound := time.AfterFunc(t.conn.timeout, func() { t.cancel(errSilent) })
 	err := statementError(t.ctx, how())
 	bound.Stop()
 	t.cancel(nil)
@@ -234,7 +234,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 // boundedConn bounds the wait for the next part of an answer, as the MySQL driver does by itself.
 type boundedConn struct {
 	net.Conn
-	most     time.Duration
+	timeout  time.Duration
 	mu       sync.Mutex
 	deadline time.Time // that the driver has set
 	// committing: the last statement is COMMIT, which is never cancelled.
@@ -263,7 +263,7 @@ func (c *boundedConn) RemoteAddr() net.Addr {
 // Read implements [net.Conn].
 func (c *boundedConn) Read(b []byte) (int, error) {
 	c.mu.Lock()
-	deadline := time.Now().Add(c.most)
+	deadline := time.Now().Add(c.timeout)
 	if !c.deadline.IsZero() && c.deadline.Before(deadline) {
 		deadline = c.deadline
 	}

@@ -223,7 +223,7 @@ func postgresAddress(d *dsn) (Address, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &boundedConn{Conn: made, most: max(timeout, patience)}, nil
+			return &boundedConn{Conn: made, timeout: max(timeout, patience)}, nil
 		}
 		return &postgresConnector{*config, d, patience}, nil
 	}}, nil

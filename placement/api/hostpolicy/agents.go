@@ -23,8 +23,8 @@ func (p *Policy) CompareAgents(x *osapi.Exchange, writesAny func() bool) {
 	}
 	host, key := process.Host, "identity "+process.Identity
 	switch {
-	case x.Who.Host != nil:
-		host, key = x.Who.Host.Name, "host "+HostKey(x.Who.Host.Name)
+	case x.Caller.Host != nil:
+		host, key = x.Caller.Host.Name, "host "+HostKey(x.Caller.Host.Name)
 	case process.Host == "" || process.Identity == "" || !writesAny():
 		return
 	}

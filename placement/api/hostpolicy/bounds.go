@@ -53,8 +53,8 @@ type bounds struct {
 }
 
 func newBounds(now func() time.Time) bounds {
-	bucket := func(most int, every time.Duration) allowances {
-		return allowances{now: now, most: most, every: every, used: map[string]*allowance{}}
+	bucket := func(limit int, every time.Duration) allowances {
+		return allowances{now: now, limit: limit, every: every, used: map[string]*allowance{}}
 	}
 	return bounds{
 		names: bucket(maxHostNames, namesEvery), heals: bucket(maxHostHeals, healsEvery),
@@ -75,7 +75,7 @@ func (r *Request) SpendWrite() error {
 		p.deps.Limited()
 	}
 	if p.bounds.logged.Allow(r.id.Name) {
-		p.deps.Logger.Warn().Str("host", r.id.Name).Str("user", r.x.Who.User).Int("per_hour", perHour(writesEvery)).
+		p.deps.Logger.Warn().Str("host", r.id.Name).Str("user", r.x.Caller.User).Int("per_hour", perHour(writesEvery)).
 			Msg("A host writes too much, so some writes are answered with 429. Find out why: does more than one " +
 				"agent use its name, is its credential stolen? Logged at most once a minute per host.")
 	}
@@ -131,7 +131,7 @@ func (w *write) fits(was, is *ledger.Provider) error {
 // concurrent use.
 type allowances struct {
 	now   func() time.Time
-	most  int
+	limit int
 	every time.Duration
 
 	mu    sync.Mutex
@@ -161,7 +161,7 @@ func (a *allowances) spend(host string, n int) (wait time.Duration) {
 		b = &allowance{at: now}
 	}
 	a.refill(b, now)
-	if over := b.taken + n - a.most; over > 0 {
+	if over := b.taken + n - a.limit; over > 0 {
 		return time.Duration(over)*a.every - now.Sub(b.at)
 	}
 	b.taken += n

@@ -41,9 +41,9 @@ func TestExpiredReservationsGo(t *testing.T) {
 func TestFullAllowancesGo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	a := &allowances{now: func() time.Time { return now }, most: 1_000_000, every: time.Hour,
+	a := &allowances{now: func() time.Time { return now }, limit: 1_000_000, every: time.Hour,
 		used: map[string]*allowance{}}
-	a.spend("lasting", a.most)
+	a.spend("lasting", a.limit)
 	most := 0
 	for range 5 * minSweep {
 		now = now.Add(time.Hour)
@@ -51,7 +51,7 @@ func TestFullAllowancesGo(t *testing.T) {
 		most = max(most, len(a.used))
 	}
 	testproc.Equal(t, most, minSweep, "the buckets that were kept at a time: %d") // 11 of them are not full
-	if wait := a.spend("lasting", a.most); wait <= 0 {
+	if wait := a.spend("lasting", a.limit); wait <= 0 {
 		t.Error("a host has twice what it may take")
 	}
 }

@@ -25,15 +25,15 @@ type Request struct {
 
 // Request returns the checks of an authenticated request; nil if it is not from a host.
 func (p *Policy) Request(x *osapi.Exchange) *Request {
-	if x.Who.Host == nil {
+	if x.Caller.Host == nil {
 		return nil
 	}
-	return &Request{p, x, x.Who.Host}
+	return &Request{p, x, x.Caller.Host}
 }
 
 // allowed reports whether the policy allows an action to the host.
 func (r *Request) allowed(action Action) bool {
-	return r.policy.deps.Allows(action, &r.x.Who)
+	return r.policy.deps.Allows(action, &r.x.Caller)
 }
 
 // owns reports whether a provider is in a tree of the host: the name of its root is the host's, and

@@ -100,14 +100,14 @@ func (f Failure) Err() error {
 }
 
 func (f Failure) configError(words string) *driverv1.ConfigError {
-	const most = 512
+	const maxBytes = 512
 	out := &driverv1.ConfigError{Key: cut(f.Key, maxWords), Problem: words}
 	for i, p := range f.More {
 		if i == maxMore {
 			out.More = append(out.More, &driverv1.ConfigError{Problem: fmt.Sprintf("and %d more", len(f.More)-i)})
 			break
 		}
-		out.More = append(out.More, &driverv1.ConfigError{Key: cut(p.Key, most), Problem: cut(p.Problem, most)})
+		out.More = append(out.More, &driverv1.ConfigError{Key: cut(p.Key, maxBytes), Problem: cut(p.Problem, maxBytes)})
 	}
 	return out
 }
@@ -120,10 +120,10 @@ func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 				&driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Violations)-i)})
 			break
 		}
-		const most = 512
+		const maxBytes = 512
 		out.Offenders = append(out.Offenders, &driverv1.Offender{
-			ConsumerUuid: cut(v.Consumer, most), ProviderUuid: cut(v.Provider, most),
-			ResourceClass: cut(v.Class, most), Problem: cut(v.Problem, most), Remedy: cut(v.Hint, most),
+			ConsumerUuid: cut(v.Consumer, maxBytes), ProviderUuid: cut(v.Provider, maxBytes),
+			ResourceClass: cut(v.Class, maxBytes), Problem: cut(v.Problem, maxBytes), Remedy: cut(v.Hint, maxBytes),
 		})
 	}
 	return out
@@ -178,9 +178,9 @@ func shown(s string) string {
 }
 
 // cut bounds a string and makes it valid UTF-8, which protobuf requires.
-func cut(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "..."
+func cut(s string, maxBytes int) string {
+	if len(s) > maxBytes {
+		s = s[:maxBytes] + "..."
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }

@@ -91,7 +91,7 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 	flavor := m.GetFlavor()
 	for _, text := range []struct {
 		of, value string
-		most      int
+		maxBytes  int
 	}{
 		{"name", m.GetName(), MaxName}, {"project id", m.GetProjectId(), maxOwner},
 		{"user id", m.GetUserId(), maxOwner},
@@ -99,8 +99,8 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 		{"name of the key pair", m.GetKeyName(), MaxName}, {"public key", m.GetPublicKey(), MaxPublicKey},
 	} {
 		switch {
-		case len(text.value) > text.most:
-			return nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", text.of, len(text.value), text.most)
+		case len(text.value) > text.maxBytes:
+			return nil, fmt.Errorf("%s has %d bytes, at most %d are allowed", text.of, len(text.value), text.maxBytes)
 		case !utf8.ValidString(text.value):
 			return nil, fmt.Errorf("%s %q is not valid UTF-8", text.of, shown(text.value))
 		}

@@ -144,15 +144,15 @@ var lead = regexp.MustCompile(`^ *(?:[^ ]+(?: [^ ]+)*?  +)?(?:- |[0-9]+\. )?`)
 // widestLead is how wide a label is at most.
 const widestLead = 20
 
-// fold breaks a line between words into lines of at most most characters. Longer words stay whole:
-// they are copied.
-func fold(text string, most int) []string {
+// fold breaks a line between words into lines of at most maxWidth characters. Longer words stay
+// whole: they are copied.
+func fold(text string, maxWidth int) []string {
 	bare := sequence.ReplaceAllString(text, "")
 	indent := utf8.RuneCountInString(lead.FindString(bare))
 	if without := len(bare) - len(strings.TrimLeft(bare, " ")); indent == without || indent > widestLead {
 		indent = without + 2
 	}
-	indent = min(indent, max(most-narrowest, 2))
+	indent = min(indent, max(maxWidth-narrowest, 2))
 	var lines []string
 	var current strings.Builder
 	used := 0
@@ -164,7 +164,7 @@ func fold(text string, most int) []string {
 		}
 		word := rest[before : before+end]
 		rest = rest[before+end:]
-		if n := width(word); used > indent && used+before+n > most {
+		if n := width(word); used > indent && used+before+n > maxWidth {
 			lines = append(lines, current.String())
 			current.Reset()
 			current.WriteString(strings.Repeat(" ", indent))
