@@ -89,7 +89,7 @@ const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_m
 
 // Discovery is what a boot asks. The project's usage comes from an index of just that.
 func (d *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer cellwire.Discovery, err error) {
-	err = d.read(ctx, "surveying", func(db sqldb.Querier) error {
+	err = d.read(ctx, "reading usage, hosts and compute nodes from", func(db sqldb.Querier) error {
 		if answer.Usage, err = usage(ctx, db, projectID); err != nil {
 			return err
 		}
