@@ -84,8 +84,8 @@ func describe(h *inventory.Host, m machine.Machine) {
 func takenDevices(f facts) map[machine.Address]bool {
 	out := map[machine.Address]bool{}
 	for _, d := range f.domains {
-		for _, address := range d.PCI {
-			out[address] = true
+		for _, device := range d.PCI {
+			out[device.Address] = true
 		}
 	}
 	return out

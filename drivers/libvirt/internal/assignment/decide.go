@@ -42,12 +42,17 @@ type Provider struct {
 	// Parent is libvirt's name of an MdevParent, and Type what it is to make: nvidia-222.
 	Parent, Type string
 	// Devices are the devices of a PCI provider that an instance may get.
-	Devices []machine.Address
+	Devices []machine.PassedDevice
 	// Security is the kind of an Encryption provider.
 	Security domain.Security
 	// Class is the one resource class that a MdevParent, PCI or Encryption provider has, for
 	// [Reshape].
 	Class string
+}
+
+// hasDevice reports whether an instance may get a device from the provider.
+func (p Provider) hasDevice(address machine.Address) bool {
+	return slices.ContainsFunc(p.Devices, func(d machine.PassedDevice) bool { return d.Address == address })
 }
 
 // Request is an instance for which hardware is to be chosen, and what there is.
@@ -157,7 +162,7 @@ func (c *chooser) grants(d *domain.Decision) error {
 			}
 		}
 	}
-	slices.SortFunc(d.PCI, machine.Address.Compare)
+	slices.SortFunc(d.PCI, machine.PassedDevice.Compare)
 	return nil
 }
 

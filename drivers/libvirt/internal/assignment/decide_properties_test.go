@@ -42,7 +42,7 @@ func anyHost(t *rapid.T) assignment.Request {
 		r.Providers[fmt.Sprint("gpu", cell)] = assignment.Provider{Kind: assignment.MdevParent,
 			Parent: gpu(cell).DeviceName(), Type: "nvidia-222"}
 		r.Providers[fmt.Sprint("nic", cell)] = assignment.Provider{Kind: assignment.PCI,
-			Devices: m.Devices[5*cell+4].Virtual}
+			Devices: managed(m.Devices[5*cell+4].Virtual...)}
 	}
 	r.Machine = m
 	return r
@@ -146,8 +146,8 @@ func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 					}
 				}
 			}
-			for _, address := range d.PCI {
-				own("device "+address.String(), r.Instance.UUID)
+			for _, device := range d.PCI {
+				own("device "+device.Address.String(), r.Instance.UUID)
 			}
 			for _, mdev := range d.Mdevs {
 				own("mdev "+mdev.UUID, r.Instance.UUID)
@@ -244,8 +244,8 @@ func check(t *rapid.T, r assignment.Request, d domain.Decision) {
 		count(provider(func(p assignment.Provider) bool { return p.Parent == mdev.Parent && p.Type == mdev.Type }),
 			"CUSTOM_X", 1)
 	}
-	for _, address := range d.PCI {
-		count(provider(func(p assignment.Provider) bool { return slices.Contains(p.Devices, address) }), "CUSTOM_X", 1)
+	for _, device := range d.PCI {
+		count(provider(func(p assignment.Provider) bool { return slices.Contains(p.Devices, device) }), "CUSTOM_X", 1)
 	}
 	want := r.Instance.Allocations
 	if !nested { // afterwards, the root's amounts and the cells' cannot be distinguished

@@ -38,9 +38,9 @@ func nested() assignment.Request {
 			"gpu1":  {Kind: assignment.MdevParent, Parent: gpu(1).DeviceName(), Type: "nvidia-222"},
 			"gpu7":  {Kind: assignment.MdevParent, Parent: gpu(7).DeviceName(), Type: "nvidia-222"},
 			"gpuX":  {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-999"},
-			"nic0":  {Kind: assignment.PCI, Devices: m.Devices[4].Virtual},
-			"nic1":  {Kind: assignment.PCI, Devices: m.Devices[9].Virtual},
-			"pf0":   {Kind: assignment.PCI, Devices: []machine.Address{nic(0)}},
+			"nic0":  {Kind: assignment.PCI, Devices: managed(m.Devices[4].Virtual...)},
+			"nic1":  {Kind: assignment.PCI, Devices: managed(m.Devices[9].Virtual...)},
+			"pf0":   {Kind: assignment.PCI, Devices: managed(nic(0))},
 		},
 	}
 	return r
@@ -205,10 +205,10 @@ func TestDecide(t *testing.T) {
 		"devices": {
 			allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}, "nic0": {"CUSTOM_VF": 2}, "gpu0": {"VGPU": 2}}, 1, nil,
 			[]domain.Domain{{UUID: id(1), Mdevs: []string{id(0x101)},
-				PCI: []machine.Address{{Bus: 0x10, Function: 2}}}},
+				PCI: managed(machine.Address{Bus: 0x10, Function: 2})}},
 			domain.Decision{
 				VCPUs: [][]int{shared}, Emulator: shared,
-				PCI: []machine.Address{{Bus: 0x10, Function: 3}, {Bus: 0x10, Function: 4}},
+				PCI: managed(machine.Address{Bus: 0x10, Function: 3}, machine.Address{Bus: 0x10, Function: 4}),
 				Mdevs: []domain.Mdev{
 					{UUID: id(0x102), Parent: "pci_0000_80_00_0", Type: "nvidia-222", API: "vfio-pci"},
 					{UUID: "2bdfebd3-a5e4-56db-aac8-38aab3d43271", Parent: "pci_0000_80_00_0", Type: "nvidia-222",
@@ -360,11 +360,11 @@ func TestFaults(t *testing.T) {
 		"CUSTOM_VF, which is 1 more than":  float("nic0", "CUSTOM_VF", 5),
 		"CUSTOM_PF, which is 1 more than": func(r *assignment.Request) {
 			float("pf0", "CUSTOM_PF", 1)(r)
-			r.Domains = []domain.Domain{{UUID: id(1), PCI: []machine.Address{{Bus: 0x10, Function: 2}}}}
+			r.Domains = []domain.Domain{{UUID: id(1), PCI: managed(machine.Address{Bus: 0x10, Function: 2})}}
 		},
 		"CUSTOM_VF, which is 4 more than": func(r *assignment.Request) {
 			float("nic0", "CUSTOM_VF", 4)(r)
-			r.Domains = []domain.Domain{{UUID: id(1), PCI: []machine.Address{nic(0)}}}
+			r.Domains = []domain.Domain{{UUID: id(1), PCI: managed(nic(0))}}
 		},
 	} {
 		r := nested()
@@ -380,4 +380,13 @@ func TestFaults(t *testing.T) {
 		}
 		testproc.Same(t, cmp.Diff(domain.Decision{}, d))
 	}
+}
+
+// managed are devices that libvirt binds to vfio-pci.
+func managed(addresses ...machine.Address) []machine.PassedDevice {
+	var devices []machine.PassedDevice
+	for _, address := range addresses {
+		devices = append(devices, machine.PassedDevice{Address: address, Managed: true})
+	}
+	return devices
 }

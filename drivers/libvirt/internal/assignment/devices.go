@@ -26,8 +26,8 @@ func (c *chooser) usedDevices() unavailable {
 		for _, id := range d.Mdevs {
 			u.mdevs[id] = true
 		}
-		for _, address := range d.PCI {
-			u.pci[address] = true
+		for _, device := range d.PCI {
+			u.pci[device.Address] = true
 		}
 	}
 	return u
@@ -109,16 +109,17 @@ func rank(first bool) int {
 
 // pci chooses PCI devices, the lowest addresses first.
 func (c *chooser) pci(d *domain.Decision, u unavailable, provider Provider, class string, amount int64) error {
-	for _, address := range slices.SortedFunc(slices.Values(provider.Devices), machine.Address.Compare) {
+	for _, device := range slices.SortedFunc(slices.Values(provider.Devices), machine.PassedDevice.Compare) {
 		if amount == 0 {
 			break
 		}
-		at := slices.IndexFunc(c.Machine.Devices, func(dev machine.Device) bool { return dev.Address == address })
+		at := slices.IndexFunc(c.Machine.Devices,
+			func(dev machine.Device) bool { return dev.Address == device.Address })
 		if at < 0 || !u.free(c.Machine.Devices[at]) {
 			continue
 		}
-		u.pci[address] = true
-		d.PCI = append(d.PCI, address)
+		u.pci[device.Address] = true
+		d.PCI = append(d.PCI, device)
 		c.devices[c.Machine.Devices[at].Cell] = true
 		amount--
 	}

@@ -111,8 +111,8 @@ func (h *Host) DeviceCell(d domain.Domain) int {
 		}
 		cells[cell] = true
 	}
-	for _, address := range d.PCI {
-		cell, known := h.devices[address]
+	for _, device := range d.PCI {
+		cell, known := h.devices[device.Address]
 		if !known {
 			cell = machine.NoCell
 		}

@@ -67,7 +67,7 @@ func TestFacts(t *testing.T) {
 				Nodes: []int{0}, Cells: []domain.MemNode{{Cell: 1, Mode: "strict", Nodes: []int{1}}}}
 		}, assignment.Facts{Unbound: 2, MemoryKiB: map[int]uint64{0: 300 + 224, 1: 500}}},
 		"devices": {two, func(d *domain.Domain) {
-			d.Mdevs, d.PCI = []string{id(0x101), id(0x202), id(0x999), id(0x888)}, []machine.Address{nic(0)}
+			d.Mdevs, d.PCI = []string{id(0x101), id(0x202), id(0x999), id(0x888)}, managed(nic(0))
 			d.Mark = &domain.Mark{Mdevs: []domain.Mdev{{UUID: id(0x888), Parent: "pci_0000_80_00_0"}}}
 		}, assignment.Facts{
 			Unbound: 2, UnboundKiB: 1024, Lost: []string{id(0x999)},

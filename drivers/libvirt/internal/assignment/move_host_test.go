@@ -64,7 +64,8 @@ func moveHost(cells int) machine.Machine {
 // sites are what all providers of the tests stand for that are the driver's.
 func sites(cells int) map[string]assignment.Provider {
 	out := map[string]assignment.Provider{
-		moveRoot: {Kind: assignment.Root}, nicProvider: {Kind: assignment.PCI, Devices: []machine.Address{{Bus: 6}}},
+		moveRoot:      {Kind: assignment.Root},
+		nicProvider:   {Kind: assignment.PCI, Devices: managed(machine.Address{Bus: 6})},
 		sevProvider:   {Kind: assignment.Encryption},
 		sevESProvider: {Kind: assignment.Encryption, Security: domain.SEVES}, unmanaged: {Kind: assignment.Elsewhere},
 	}

@@ -79,7 +79,7 @@ func anyMoveDomain(t *rapid.T, n int) domain.Domain {
 	d.Mdevs = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{mdev(0, 0), mdev(0, 1), mdev(1, 0), moveID(0x999)}), 0,
 		3, rapid.ID).Draw(t, "mdevs")
 	if rapid.Bool().Draw(t, "nic") {
-		d.PCI = []machine.Address{{Bus: 6}}
+		d.PCI = managed(machine.Address{Bus: 6})
 	}
 	return sealed(d, rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP}).
 		Draw(t, "security"))

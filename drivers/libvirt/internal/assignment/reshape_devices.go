@@ -184,8 +184,8 @@ func (g siteGroup) devicesOf(kind Kind, d domain.Domain, held int64) (has map[in
 					"create it again", facts.Lost[0]), false
 		}
 	case PCI:
-		for _, address := range d.PCI {
-			if at := site(func(p Provider) bool { return slices.Contains(p.Devices, address) }); at >= 0 {
+		for _, device := range d.PCI {
+			if at := site(func(p Provider) bool { return p.hasDevice(device.Address) }); at >= 0 {
 				has[at]++
 			}
 		}

@@ -96,7 +96,7 @@ func anyDomain(t *rapid.T, uuid string) domain.Domain {
 	d.Mdevs = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{id(0x101), id(0x102), id(0x201), id(0x202), id(0x999)}),
 		0, 3, rapid.ID).Draw(t, "mdevs")
 	if rapid.Bool().Draw(t, "nic") {
-		d.PCI = []machine.Address{{Bus: nic(0).Bus, Function: 2}}
+		d.PCI = managed(machine.Address{Bus: nic(0).Bus, Function: 2})
 	}
 	return d
 }

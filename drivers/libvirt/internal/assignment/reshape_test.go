@@ -56,9 +56,10 @@ func of(total int64) providertree.Inventory { return providertree.Inventory{Tota
 func providers() map[string]assignment.Provider {
 	return map[string]assignment.Provider{
 		root: {}, cell0: {Kind: assignment.Cell, Cell: 0}, cell1: {Kind: assignment.Cell, Cell: 1},
-		gpu0:   {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-222", Class: "VGPU"},
-		gpu1:   {Kind: assignment.MdevParent, Parent: gpu(1).DeviceName(), Type: "nvidia-222", Class: "VGPU"},
-		nic0:   {Kind: assignment.PCI, Class: "CUSTOM_NIC", Devices: []machine.Address{{Bus: nic(0).Bus, Function: 2}}},
+		gpu0: {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-222", Class: "VGPU"},
+		gpu1: {Kind: assignment.MdevParent, Parent: gpu(1).DeviceName(), Type: "nvidia-222", Class: "VGPU"},
+		nic0: {Kind: assignment.PCI, Class: "CUSTOM_NIC",
+			Devices: managed(machine.Address{Bus: nic(0).Bus, Function: 2})},
 		sev:    {Kind: assignment.Encryption, Security: domain.SEV, Class: "MEM_ENCRYPTION_CONTEXT"},
 		snp:    {Kind: assignment.Encryption, Security: domain.SEVSNP, Class: "MEM_ENCRYPTION_CONTEXT"},
 		abroad: {Kind: assignment.Elsewhere},
@@ -98,7 +99,7 @@ func gpus(d domain.Domain, mdevs ...string) domain.Domain {
 }
 
 func functions(d domain.Domain, devices ...machine.Address) domain.Domain {
-	d.PCI = devices
+	d.PCI = managed(devices...)
 	return d
 }
 
@@ -328,12 +329,13 @@ func TestReshape(t *testing.T) {
 			to: layout{nic0: {"CUSTOM_NIC": of(1)}, id(0xf8): {"CUSTOM_NIC": of(1)}},
 			change: func(r *assignment.Reshape) {
 				r.Providers[id(0xf8)] = assignment.Provider{Kind: assignment.PCI, Class: "CUSTOM_NIC",
-					Devices: []machine.Address{{Bus: 9}}}
+					Devices: managed(machine.Address{Bus: 9})}
 				r.Providers[id(0xf9)] = assignment.Provider{Kind: assignment.PCI, Class: "CUSTOM_NIC"}
 			},
-			domains: []domain.Domain{{UUID: guestA, PCI: []machine.Address{{Bus: 77}, {Bus: nic(0).Bus, Function: 2}}}},
-			before:  holdings{guestA: {id(0xf9): {"CUSTOM_NIC": 1}}},
-			after:   holdings{guestA: {nic0: {"CUSTOM_NIC": 1}}},
+			domains: []domain.Domain{{UUID: guestA,
+				PCI: managed(machine.Address{Bus: 77}, machine.Address{Bus: nic(0).Bus, Function: 2})}},
+			before: holdings{guestA: {id(0xf9): {"CUSTOM_NIC": 1}}},
+			after:  holdings{guestA: {nic0: {"CUSTOM_NIC": 1}}},
 		},
 		"encryption contexts": {
 			to: layout{sev: {"MEM_ENCRYPTION_CONTEXT": of(9)},

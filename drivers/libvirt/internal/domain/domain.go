@@ -42,7 +42,7 @@ type Domain struct {
 	Pages []Pages
 	// PCI are the host's devices that the guest has: hostdev devices, interfaces of that type and
 	// NVMe disks.
-	PCI []machine.Address
+	PCI []machine.PassedDevice
 	// Mdevs are the uuids of the mediated devices that the guest has.
 	Mdevs []string
 	// Security is the memory encryption.
@@ -206,7 +206,7 @@ type Decision struct {
 	// PageKiB is the size of the huge pages behind the memory; 0: common pages.
 	PageKiB uint64
 	Mdevs   []Mdev
-	PCI     []machine.Address
+	PCI     []machine.PassedDevice
 	// Encryption is the kind of memory encryption of which it has a context; "": none.
 	Encryption Security
 }

@@ -187,7 +187,7 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 	for _, dev := range x.Hostdevs {
 		switch {
 		case dev.SubsysPCI != nil:
-			d.PCI = append(d.PCI, r.pci("hostdev", dev.SubsysPCI.Source))
+			d.PCI = append(d.PCI, r.pci("hostdev", dev.SubsysPCI.Source, dev.Managed))
 		case dev.SubsysMDev != nil:
 			text := ""
 			if source := dev.SubsysMDev.Source; source != nil && source.Address != nil {
@@ -203,14 +203,14 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 	for _, dev := range x.Interfaces {
 		// The address is left out of a definition whose device comes from a network's pool.
 		if dev.Source != nil && dev.Source.Hostdev != nil && dev.Source.Hostdev.PCI != nil {
-			d.PCI = append(d.PCI, r.pci("interface", dev.Source.Hostdev.PCI))
+			d.PCI = append(d.PCI, r.pci("interface", dev.Source.Hostdev.PCI, dev.Managed))
 		}
 	}
 	for _, dev := range x.Disks {
 		kind, source := diskSource(dev.Source)
 		if kind == "nvme" && dev.Source.NVME.PCI != nil {
-			d.PCI = append(d.PCI,
-				r.pci("disk", &libvirtxml.DomainHostdevSubsysPCISource{Address: dev.Source.NVME.PCI.Address}))
+			source := &libvirtxml.DomainHostdevSubsysPCISource{Address: dev.Source.NVME.PCI.Address}
+			d.PCI = append(d.PCI, r.pci("disk", source, dev.Source.NVME.PCI.Managed))
 		}
 		if dev.Device == "" || dev.Device == "disk" || dev.Device == "lun" {
 			disk := AttachedDisk{Type: kind, Source: source, Serial: strings.TrimSpace(dev.Serial)}
@@ -282,10 +282,12 @@ func diskSource(x *libvirtxml.DomainDiskSource) (kind, source string) {
 }
 
 // pci reads an address, of which the domain and the function may be left out.
-func (r *reader) pci(what string, source *libvirtxml.DomainHostdevSubsysPCISource) machine.Address {
+func (r *reader) pci(
+	what string, source *libvirtxml.DomainHostdevSubsysPCISource, managed string,
+) machine.PassedDevice {
 	if source == nil || source.Address == nil || source.Address.Bus == nil || source.Address.Slot == nil {
 		r.failf("%s: its source has no PCI address", what)
-		return machine.Address{}
+		return machine.PassedDevice{}
 	}
 	part := func(name string, value *uint, limit uint) uint {
 		if value == nil {
@@ -297,10 +299,10 @@ func (r *reader) pci(what string, source *libvirtxml.DomainHostdevSubsysPCISourc
 		return *value
 	}
 	x := source.Address
-	return machine.Address{
+	return machine.PassedDevice{Managed: managed == yes, Address: machine.Address{
 		Domain: uint32(part("domain", x.Domain, 1<<32-1)), Bus: uint8(part("bus", x.Bus, 255)),
 		Slot: uint8(part("slot", x.Slot, 31)), Function: uint8(part("function", x.Function, 7)),
-	}
+	}}
 }
 
 // encryptedState is the bit of a policy that asks for encrypted registers.

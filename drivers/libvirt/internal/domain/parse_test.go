@@ -124,8 +124,11 @@ func TestADomainOfNova(t *testing.T) {
 		Cells: []domain.GuestCell{{ID: 0, VCPUs: []int{0, 1}, MemoryKiB: 2 << 20},
 			{ID: 1, VCPUs: []int{2, 3}, MemoryKiB: 2 << 20}},
 		Pages: []domain.Pages{{SizeKiB: 2048, Cells: []int{0, 1}}},
-		PCI: []machine.Address{{Domain: 0x10000, Bus: 0x82, Slot: 0x1f, Function: 7},
-			{Bus: 6, Function: 2}, {Bus: 0x41}},
+		PCI: []machine.PassedDevice{
+			{Address: machine.Address{Domain: 0x10000, Bus: 0x82, Slot: 0x1f, Function: 7}, Managed: true},
+			{Address: machine.Address{Bus: 6, Function: 2}, Managed: true},
+			{Address: machine.Address{Bus: 0x41}, Managed: true},
+		},
 		Mdevs:    []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
 		Security: domain.SEVES,
 		Disks: []domain.AttachedDisk{{Type: "file", Source: "/var/lib/nova/instances/x/disk", Target: "vda"},
@@ -191,7 +194,7 @@ func TestParseReadsDomains(t *testing.T) {
 		"an address with little in it": {
 			minimal("<devices><hostdev mode='subsystem' type='pci'><source><address bus='6' " +
 				"slot='0x1'/></source></hostdev></devices>"),
-			func(d *domain.Domain) { d.PCI = []machine.Address{{Bus: 6, Slot: 1}} },
+			func(d *domain.Domain) { d.PCI = []machine.PassedDevice{{Address: machine.Address{Bus: 6, Slot: 1}}} },
 		},
 		"old metadata of Nova": {
 			minimal("<metadata><n:instance " +

@@ -326,10 +326,14 @@ func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 	}
 	out.Serials = []libvirtxml.DomainSerial{serial}
 	h.devices(out)
-	for _, a := range s.Decision.PCI {
+	for _, device := range s.Decision.PCI {
+		a, managed := device.Address, "no"
+		if device.Managed {
+			managed = yes
+		}
 		domain, bus, slot, function := uint(a.Domain), uint(a.Bus), uint(a.Slot), uint(a.Function)
 		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{
-			Managed: yes,
+			Managed: managed,
 			SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{
 				Address: &libvirtxml.DomainAddressPCI{Domain: &domain, Bus: &bus, Slot: &slot, Function: &function},
 			}},

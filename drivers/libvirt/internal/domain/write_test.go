@@ -50,7 +50,8 @@ func specs() map[string]domain.Spec {
 				{Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 2 << 20}},
 			Mdevs: []domain.Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-000000000001", Parent: "pci_0000_82_00_0",
 				Type: "nvidia-222", API: "vfio-pci", Made: true}},
-			PCI: []machine.Address{{Bus: 6, Function: 2}},
+			PCI: []machine.PassedDevice{{Address: machine.Address{Bus: 6, Function: 2}, Managed: true},
+				{Address: machine.Address{Bus: 6, Function: 3}}},
 		},
 	}
 	pinned.Instance.Name = `<"web" & mail>`
@@ -199,10 +200,10 @@ func anySpec(t *rapid.T) domain.Spec {
 		}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "pci") {
-		d.PCI = append(d.PCI, machine.Address{
+		d.PCI = append(d.PCI, machine.PassedDevice{Managed: rapid.Bool().Draw(t, "managed"), Address: machine.Address{
 			Domain: rapid.Uint32().Draw(t, "domain"), Bus: rapid.Uint8().Draw(t, "bus"),
 			Slot: rapid.Uint8Range(0, 31).Draw(t, "slot"), Function: rapid.Uint8Range(0, 7).Draw(t, "function"),
-		})
+		}})
 	}
 	return s
 }

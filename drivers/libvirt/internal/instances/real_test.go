@@ -359,7 +359,8 @@ func TestRealInstancesWithDevices(t *testing.T) {
 	}
 	r.sites = map[string]assignment.Provider{
 		rootUUID: {Kind: assignment.Root},
-		nicUUID:  {Kind: assignment.PCI, Devices: []machine.Address{vf}, Class: "CUSTOM_NIC"},
+		nicUUID: {Kind: assignment.PCI, Class: "CUSTOM_NIC",
+			Devices: []machine.PassedDevice{{Address: vf, Managed: true}}},
 		gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu),
 			Type: "nvidia-222", Class: "VGPU"},
 	}

@@ -64,7 +64,7 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 		r.mustSpawn(second)
 		d = r.defined(2)
 		diff(t, "pins of the second", [][]int{{4}, {5}}, d.Pins)
-		diff(t, "its PCI devices", []machine.Address{{Bus: 6}}, d.PCI)
+		diff(t, "its PCI devices", []machine.PassedDevice{{Address: machine.Address{Bus: 6}, Managed: true}}, d.PCI)
 		if got := len(r.left()); got != 6 {
 			t.Errorf("%v", r.left())
 		}

@@ -346,7 +346,8 @@ func sites() map[string]assignment.Provider {
 	return map[string]assignment.Provider{
 		rootUUID: {Kind: assignment.Root},
 		gpuUUID:  {Kind: assignment.MdevParent, Parent: gpuName, Type: "nvidia-222", Class: "VGPU"},
-		nicUUID:  {Kind: assignment.PCI, Devices: []machine.Address{{Bus: 6}}, Class: "CUSTOM_NIC"},
+		nicUUID: {Kind: assignment.PCI, Class: "CUSTOM_NIC",
+			Devices: []machine.PassedDevice{{Address: machine.Address{Bus: 6}, Managed: true}}},
 	}
 }
 

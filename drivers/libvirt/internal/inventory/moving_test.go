@@ -183,9 +183,9 @@ func TestSites(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h, tree := twoSockets(t), withOthers(t, novas(t))
 	nested, flat := want(t, h, nestedSettings()), want(t, h, settings())
-	var virtual []machine.Address
+	var virtual []machine.PassedDevice
 	for _, d := range h.PCI[0].Devices {
-		virtual = append(virtual, d.Address)
+		virtual = append(virtual, machine.PassedDevice{Address: d.Address, Managed: d.Managed})
 	}
 	expected := map[string]assignment.Provider{
 		root:     {Kind: assignment.Root},

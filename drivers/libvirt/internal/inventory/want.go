@@ -382,7 +382,8 @@ func (b *builder) pci() {
 		inv := fixedInventory(d.Class, int64(d.Total()), 0)
 		inv.Ratio, inv.Initial, inv.Lenient = 0, 1, true
 		for _, passed := range d.Devices {
-			p.Site.Devices = append(p.Site.Devices, passed.Address)
+			p.Site.Devices = append(p.Site.Devices,
+				machine.PassedDevice{Address: passed.Address, Managed: passed.Managed})
 			if d.OneTimeUse && b.Taken[passed.Address] {
 				inv.Reserved = inv.Total
 			}

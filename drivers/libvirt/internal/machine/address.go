@@ -80,3 +80,14 @@ func CompareDevices(a, b *Address, nameA, nameB string) int {
 	}
 	return cmp.Compare(nameA, nameB)
 }
+
+// PassedDevice is a PCI device as a guest gets it.
+type PassedDevice struct {
+	Address Address
+	// Managed: libvirt binds the device to vfio-pci when the guest starts, and back when it ends
+	// (managed='yes'). Else it stays on its driver, which has to be one for VFIO.
+	Managed bool
+}
+
+// Compare orders devices by their addresses.
+func (d PassedDevice) Compare(other PassedDevice) int { return d.Address.Compare(other.Address) }
