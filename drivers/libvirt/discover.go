@@ -211,6 +211,7 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 		}
 		d.discrepancies.add(discrepancies)
 	}
+	f.machine = f.machine.InOnlyCell() // not before it is compared with libvirt's
 	return d.markPowered(cfg, discovery.Root(cfg.Chroot), f)
 }
 

@@ -245,6 +245,9 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 	}
 	out[node] = root
 	below := func(cell int) string {
+		if cell == testhost.None && len(h.Cells) == 1 { // it is in the only one
+			cell = h.Cells[0].ID
+		}
 		name := fmt.Sprintf("%s_numa_%d", node, cell)
 		if _, there := out[name]; there {
 			return name

@@ -10,7 +10,10 @@
 // It does no I/O and knows nothing of provider trees.
 package machine
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Machine is one host. Lists are in the order of their numbers or addresses, so that equal hosts
 // are equal values.
@@ -23,6 +26,27 @@ type Machine struct {
 	Devices []Device
 	// Parents are the devices that mediated devices are made of, by name.
 	Parents []MdevParent
+}
+
+// InOnlyCell returns the machine with the devices that belong to no NUMA cell in the one that it
+// has: the firmware of such a machine need not say where they are. With several cells it is
+// returned as it is.
+func (m Machine) InOnlyCell() Machine {
+	if len(m.Cells) != 1 {
+		return m
+	}
+	m.Devices, m.Parents = slices.Clone(m.Devices), slices.Clone(m.Parents)
+	for i := range m.Devices {
+		if m.Devices[i].Cell == NoCell {
+			m.Devices[i].Cell = m.Cells[0].ID
+		}
+	}
+	for i := range m.Parents {
+		if m.Parents[i].Cell == NoCell {
+			m.Parents[i].Cell = m.Cells[0].ID
+		}
+	}
+	return m
 }
 
 // CPU is one logical processor, a hardware thread.
