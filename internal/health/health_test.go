@@ -230,6 +230,11 @@ func TestRunbooksHaveDefinitions(t *testing.T) {
 			severity += fmt.Sprintf(", shown after %d s", int(d.TimeToVisible.Seconds()))
 		}
 		hand := byHand[string(d.Code)]
+		for _, part := range []string{"Still works", "Look at", "Escalate"} {
+			if strings.TrimSpace(hand[part]) == "" {
+				t.Errorf("%s: %s has no %q; -update writes no such text", page, d.Code, part)
+			}
+		}
 		_, more, _ := strings.Cut(hand["Do"], "\n") // lines below that of the definition
 		if more != "" {
 			more = "\n" + more

@@ -22,8 +22,10 @@ const RequestedExtensions = AnyTraits
 //     there);
 //   - rows of the parser with and without the extension, and what its fuzzer checks of it:
 //     TestCandidatesQueryExtensions and sound of placement/candidates, or FuzzProviderQuery;
-//   - rows in TestCandidatesExtensions of placement/api, whatever the call is, with and without the
-//     header;
+//   - for GET /allocation_candidates, rows in TestCandidatesExtensions (candidates_test.go of
+//     placement/api), with and without the header; for another call a test of its own beside those
+//     of the call, and the sentences that speak of candidates alone: of extensions in keys.toml of
+//     internal/config, and of docs/placement-extensions.md;
 //   - docs/placement-extensions.md and the doc.go of placement/api, both from their first
 //     sentences on, and CHANGELOG.md;
 //   - go test ./placement/api ./internal/config -run '^Test(Reference|Defaults)' -update: the

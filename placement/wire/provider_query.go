@@ -22,7 +22,8 @@ type ProviderQuery struct {
 // (schemas_test.go there); a seed of FuzzProviderQuery (query_internal_test.go); and the reference:
 // go test ./placement/api -run '^TestReferenceIsCurrent$' -update. A list with no other condition
 // is refused to a host (mayList of placement/api/hostpolicy). A parameter that OpenStack's
-// Placement does not have is an extension, see there.
+// Placement does not have is an extension: its test is one of its own, since the calls of
+// TestListingProviders send no headers; extensions.go says what else it needs.
 var providerParameters = [...]struct {
 	Parameter
 	read func(pq *ProviderQuery, values []string, v Version) error

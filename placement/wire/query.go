@@ -120,10 +120,12 @@ func (q Query) All(key string) []string {
 	return values
 }
 
-// Origin is what introduced a parameter of a call: a microversion, or an extension (one of
-// Extensions).
+// Origin is what introduced a parameter of a call: a microversion, or an extension.
 type Origin struct {
-	Since     Feature
+	// Since is the feature that introduced it; none for a parameter that is as old as the call, and
+	// for an extension, which an operator may grant to clients of older microversions.
+	Since Feature
+	// Extension is one of Extensions, or "".
 	Extension string
 }
 

@@ -126,20 +126,23 @@ const (
 //   - a key, off by default if Nova's driver does not report the class: config.go and schema.json
 //     of the driver (package libvirt), a row of switches in config_effects_test.go, and the class
 //     in want of inTheDocumentation there;
-//   - the fact: read in package discovery (a method of Root beside those of proc.go, with a test of
-//     files that are missing or make no sense) or from libvirt, a field of facts, and where
+//   - the fact: from libvirt, or read below /sys or /proc by package discovery (a method of its
+//     Root beside those of proc.go, or a function as ReadPMEM; with a test of files that are
+//     missing or make no sense; hosts of tests have no /dev), a field of facts, and where
 //     discoverMachine of the driver's discover.go sets it, only if the key asks for it, as PMEM.
 //     The host of config_effects_test.go needs the file, too;
 //   - a field of Host (wanted.go), set in the driver's own inventory.go, with a value in everything
-//     and switchOff (switchedoff_test.go) and in anyHost (property_test.go);
-//   - a constant and a row here: with flat, a nested tree has it on its cells instead;
+//     and switchOff (switchedoff_test.go) and in anyHost of property_test.go;
+//   - a constant and a row here, in flat if it is of processors or memory: a nested tree has it on
+//     its cells then, and numa reports it;
 //   - what guests get for it, or why they get nothing (withheld in granted_test.go): a row of
 //     grantedClasses in package assignment, without which the tree is refused;
 //   - docs/libvirt.md (what is reported, the key beside Nova's option, warnings) and CHANGELOG.md;
 //     go test ./internal/config -run '^TestReference$' -update for docs/configuration.md.
 //
 // Whatever is owned is removed while its key is off, also an inventory of that class that an
-// operator made: a custom class needs a name that no other client can have.
+// operator made: a custom class needs a name that says what this driver counts, as
+// CUSTOM_HUGEPAGES_2M.
 var rootClasses = []rootClass{
 	{named(classVCPU), flat(
 		func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
