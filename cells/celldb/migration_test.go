@@ -131,6 +131,48 @@ func migrations(t *testing.T, s *celldb.DB) {
 	}
 }
 
+// TestARevertWhoseGuestCannotBeStarted ends, with the server stopped where it was, and the action
+// failed.
+func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := fresh(t)
+	hosts(t, s, "h1", "h2")
+	active(t, s, building(1))
+	step := func(step cellwire.MigrationStep) {
+		t.Helper()
+		testproc.Try(s.Step(ctx, sid(501), step, moment)).Or(t)
+	}
+	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}, moment)
+	testproc.Check(t, err)
+	step(cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2",
+		Node: "n2", NodeUUID: sid(901)}})
+	reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted,
+		PowerState: plugins.PowerShutdown})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived,
+		PowerState: plugins.PowerRunning})
+	step(cellwire.MigrationStep{Revert: true})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportLeft})
+	step(cellwire.MigrationStep{GivenBack: true})
+	reported(t, s, "h1", cellwire.Report{
+		UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown,
+		Fault: &cellwire.Fault{Code: 500, Message: "its disk is gone"},
+	})
+	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
+	if row.VMState != cellwire.VMStopped || row.TaskState != "" || row.Host != "h1" ||
+		row.PowerState != plugins.PowerShutdown || row.Fault == nil {
+		t.Errorf("the server is %+v", row)
+	}
+	all := testproc.Try(s.Migrations(ctx, cellwire.MigrationQuery{Limit: 1})).Or(t)
+	if len(all) != 1 || all[0].Status != cellwire.MigrationReverted {
+		t.Errorf("the migrations are %+v", all)
+	}
+	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
+	if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed ||
+		last.Details != "its disk is gone" {
+		t.Errorf("the last action is %+v", last)
+	}
+}
+
 // TestAnEvacuationThatFails says in its fault, and in the action, how the guest is started again
 // that its host has shut down meanwhile; and a hard reboot does that.
 func TestAnEvacuationThatFails(t *testing.T) {
