@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -198,6 +199,53 @@ func TestOrphansAreExamined(t *testing.T) {
 				s.tracker.Refresh("a person asks")
 				synctest.Wait()
 				testproc.Equal(t, driver.asked, 4, "asked %d times after a request")
+			})
+		})
+	}
+}
+
+// TestNodeRemoved: NodeRemoved is called once with the uuid of a node that was deleted, after its
+// record, and its error is the reason that is shown.
+func TestNodeRemoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, fails := range map[string]error{"told": nil, "it fails": errors.New("the disk is full")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				driver := &checker{deleted: true}
+				var told []string
+				s := start(t, twoNodes, func(s *scene) {
+					s.records = ownership.Open(t.TempDir())
+					driver.fakeDriver = s.driver
+					s.also(func(config *resourcetracker.Config) {
+						config.Driver, config.Placement = driver, remover{s.placement}
+						config.NodeRemoved = func(root string) error {
+							told = append(told, root)
+							if left, err := s.records.Load(root); left != nil || err != nil {
+								t.Errorf("told while its record is there: %+v, %v", left, err)
+							}
+							return fails
+						}
+					})
+				})
+				time.Sleep(30 * time.Second)
+				record := testproc.Try(s.records.Load(second)).Or(s.t)
+				record.Created = true
+				must(s, s.records.Save(record))
+				s.driver.set(func(d *fakeDriver) { d.nodes = d.nodes[:1] })
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if s.said().Exists(second) || !slices.Equal(told, []string{second}) {
+					t.Errorf("in Placement: %t, told of %q", s.said().Exists(second), told)
+				}
+				want := ""
+				if fails != nil {
+					want = fails.Error()
+				}
+				shown := ""
+				for _, n := range s.tracker.Status().Nodes {
+					shown += n.Orphaned
+				}
+				testproc.Equal(t, shown, want, "the reason is %q")
 			})
 		})
 	}

@@ -200,6 +200,19 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 	}
 }
 
+// TestRemoveNodeWithoutRemoved: nil for the function that is called at the end calls none.
+func TestRemoveNodeWithoutRemoved(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	p, record := removable(t)
+	store := ownership.Open(t.TempDir())
+	check(t, store.Save(record))
+	deleted, err := ownership.RemoveNode(t.Context(), p, record, store, nil)
+	left := testproc.Try(store.Load(root)).Or(t)
+	if err != nil || len(deleted) != 2 || left != nil {
+		t.Errorf("%v, deleted %d providers, record %+v", err, len(deleted), left)
+	}
+}
+
 // TestRemoveNodeStopsAtAConflict: another client wrote to the first provider to delete after it was
 // checked, which no deletion explains.
 func TestRemoveNodeStopsAtAConflict(t *testing.T) {
