@@ -99,7 +99,7 @@ func (o Options) run(parent context.Context, b *checks.Bench, report *Report) er
 		r := b.Run(ctx, c)
 		switch {
 		case parent.Err() != nil:
-			return fmt.Errorf("testing %s: %w", o.Path, parent.Err())
+			return fmt.Errorf("testing %s: %w", b.Path(), parent.Err())
 		case ctx.Err() != nil:
 			report.Ended = fmt.Sprintf("the suite timed out after %v", o.Timeout)
 			r.Outcome, r.Sent, r.Came, r.Why = Failed, "this check and those before it", report.Ended, ""

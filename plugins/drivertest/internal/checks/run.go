@@ -63,6 +63,9 @@ func (b *Bench) Names(ctx context.Context) (classes, traits []string) {
 	return slices.Compact(classes), slices.Compact(traits)
 }
 
+// Path is the absolute path of the plugin's executable.
+func (b *Bench) Path() string { return b.plugin.Path }
+
 // Run runs one check, and again if the machine has changed meanwhile.
 func (b *Bench) Run(parent context.Context, c Check) trial.Result {
 	ctx, cancel := context.WithTimeout(parent, b.plugin.CheckTimeout)
