@@ -173,6 +173,36 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 	}
 }
 
+// TestMigrateIsRepeated: a request that comes again gets the migration as it is, whatever became of
+// it since, and does not begin another one. For another server, the uuid is refused.
+func TestMigrateIsRepeated(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s := fresh(t)
+	hosts(t, s, "h1", "h2")
+	active(t, s, building(1))
+	active(t, s, building(2))
+	request := cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}
+	again := func(what string, want cellwire.MigrationStatus) {
+		t.Helper()
+		got, err := s.Migrate(ctx, sid(1), request, moment)
+		if err != nil || got.UUID != sid(501) || got.ServerUUID != sid(1) || got.Status != want {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	again("at first", cellwire.MigrationAccepted)
+	again("while it is open", cellwire.MigrationAccepted)
+	testproc.Try(s.Step(ctx, sid(501), cellwire.MigrationStep{
+		Failed: &cellwire.Fault{Code: 500, Message: "no host is valid"}}, moment)).Or(t)
+	again("while its allocations are not given back", cellwire.MigrationError)
+	testproc.Try(s.Step(ctx, sid(501), cellwire.MigrationStep{GivenBack: true}, moment)).Or(t)
+	again("after its end", cellwire.MigrationError)
+	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
+	testproc.Equal(t, row.TaskState, "", "its task is %q")
+	all := testproc.Try(s.Migrations(ctx, cellwire.MigrationQuery{Limit: 5})).Or(t)
+	testproc.Equal(t, len(all), 1, "there are %d migrations")
+	testproc.Try(s.Migrate(ctx, sid(2), request, moment)).ErrorHas(t, "is one of server "+sid(1), "another server: %v")
+}
+
 // TestAnEvacuationThatFails says in its fault, and in the action, how the guest is started again
 // that its host has shut down meanwhile; and a hard reboot does that.
 func TestAnEvacuationThatFails(t *testing.T) {

@@ -122,7 +122,7 @@ func (d *DB) changeMigrating(
 	}, transition)
 }
 
-// Migrate begins a migration.
+// Migrate begins a migration. A repetition answers with the migration as it is, also after its end.
 func (d *DB) Migrate(
 	ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment,
 ) (cellwire.Migration, error) {
@@ -136,12 +136,26 @@ func (d *DB) Migrate(
 	}
 	by := cellwire.OriginOf(ctx)
 	by.UserID, by.ProjectID = storableOr(by.UserID), storableOr(by.ProjectID)
-	var tx *writeTx
+	var (
+		tx       *writeTx
+		begun    *serverstate.Migration // the one of that uuid, also if it has ended since
+		repeated bool
+	)
 	r, err := d.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now,
-		func(in *writeTx, r *stored) error {
+		func(in *writeTx, r *stored) (err error) {
 			tx = in
+			begun, repeated, err = sqldb.One(ctx, tx, scanMigration, selectMigrations+"WHERE m.uuid = ?", q.UUID)
+			if err != nil {
+				return err
+			}
 			return readMigrations(ctx, tx, map[string]*stored{uuid: r})
 		}, func(r *stored) (bool, error) {
+			switch {
+			case repeated && begun.ServerUUID != uuid:
+				return false, serverstate.Conflict("migration %s is one of server %s", q.UUID, begun.ServerUUID)
+			case repeated:
+				return false, nil
+			}
 			changed, err := r.Migrate(q, by, r.host.up(m), m.Now)
 			if refused := (*cellwire.Error)(nil); errors.As(err, &refused) && refused.Code == cellwire.CodeInUse {
 				err = unreported(ctx, tx, &r.Server, refused)
@@ -151,8 +165,11 @@ func (d *DB) Migrate(
 			}
 			return changed, err
 		})
-	if err != nil {
+	switch {
+	case err != nil:
 		return cellwire.Migration{}, err
+	case repeated:
+		return begun.Migration, nil
 	}
 	return r.OpenMigration(q.UUID).Migration, nil
 }
