@@ -186,7 +186,7 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 		if err != nil {
 			return err
 		}
-		f.machine, f.threaded = inventedMachine(f.answers, devices), f.caps.Threaded()
+		f.machine, f.threaded = inventedMachine(f.answers, devices).InOnlyCell(), f.caps.Threaded()
 		return nil
 	}
 	host, err := d.readHost(ctx, cfg)

@@ -60,8 +60,8 @@ func TestRealTreeEqualsTheModelThroughLibvirtsTestDriver(t *testing.T) {
 }
 
 // TestRealTestDriverWithoutChroot: without a /sys of its own, the test driver's host is a number of
-// CPUs, memory and devices that are in no cell: as a flat tree it is whole, and as a nested one it
-// has one cell.
+// CPUs, memory and devices: as a flat tree it is whole, and as a nested one it has one cell, with
+// the devices.
 func TestRealTestDriverWithoutChroot(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
