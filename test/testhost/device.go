@@ -33,6 +33,8 @@ type Device struct {
 	// NoModalias leaves that file out, as some emulated devices do.
 	NoModalias bool
 	MdevParent
+	// VGPU makes a physical function a GPU with vGPUs on its virtual functions.
+	VGPU *VGPUCard
 }
 
 // Interface is a network interface.

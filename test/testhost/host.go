@@ -4,6 +4,7 @@ package testhost
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -186,6 +187,10 @@ func (h Host) Clone() Host {
 	for i := range h.Devices {
 		d := &h.Devices[i]
 		d.VFs, d.Types, d.Mdevs = slices.Clone(d.VFs), slices.Clone(d.Types), slices.Clone(d.Mdevs)
+		if d.VGPU != nil {
+			card := *d.VGPU
+			card.Current, d.VGPU = maps.Clone(card.Current), &card
+		}
 	}
 	return h
 }

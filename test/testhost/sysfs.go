@@ -30,6 +30,7 @@ func (h Host) Sysfs(dir string) (Tree, error) {
 	for i := range h.Devices {
 		w.device(h, &h.Devices[i])
 	}
+	w.vgpus(h)
 	for _, p := range h.Virtual {
 		w.virtual(p)
 	}
