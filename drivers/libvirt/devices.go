@@ -152,6 +152,9 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 		if p.Address != nil {
 			parents[*p.Address], product = true, labels[*p.Address].Product
 		}
+		for _, f := range p.Functions {
+			parents[f.Address] = true
+		}
 		for _, t := range p.Types {
 			existing := 0
 			for _, mdev := range p.Mdevs {
@@ -238,13 +241,18 @@ func cellNumber(cell int) *int {
 
 // configure writes the lines that offer all devices: parents of mediated devices by a type,
 // physical functions by their virtual functions if they have any. A parent offers one type only:
-// the type of its existing mediated devices, or else its first. A comment names the other types.
+// the type of its existing mediated devices, or else one that another parent offers, or else its
+// first. A comment names the other types.
 func (h *hostDevices) configure() {
 	var types, others, specs []string
 	chosen := map[string]bool{} // devices
-	for _, existing := range []bool{true, false} {
+	for _, suits := range []func(t hostMdevType, quoted string) bool{
+		func(t hostMdevType, _ string) bool { return t.Existing > 0 },
+		func(_ hostMdevType, quoted string) bool { return slices.Contains(types, quoted) },
+		func(hostMdevType, string) bool { return true },
+	} {
 		for _, t := range h.Mdevs {
-			if quoted := fmt.Sprintf("%q", t.Type); !chosen[t.Device] && (!existing || t.Existing > 0) {
+			if quoted := fmt.Sprintf("%q", t.Type); !chosen[t.Device] && suits(t, quoted) {
 				chosen[t.Device] = true
 				if !slices.Contains(types, quoted) {
 					types = append(types, quoted)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +73,21 @@ func TestDeviceLinesCanBePasted(t *testing.T) {
 	types, odd := cfg.types.Choose(m, nil)
 	if len(odd) > 0 || len(types) != 2 {
 		t.Errorf("%+v, %v", types, odd)
+	}
+}
+
+// TestDevicesOffersVGPUs: a GPU with vGPUs on virtual functions is offered by a type, and its
+// functions are not offered as devices.
+func TestDevicesOffersVGPUs(t *testing.T) {
+	var list hostDevices
+	testproc.Check(t, json.Unmarshal([]byte(devicesOf(t, testhost.VGPUHost(), "--output", "json")), &list))
+	want := `enabled_mdev_types = ["nvidia-1151"] # one type per device; alternatives: `
+	if len(list.Configuration) != 1 || !strings.HasPrefix(list.Configuration[0], want) {
+		t.Errorf("got %q, want one line that begins with %q", list.Configuration, want)
+	}
+	i := slices.IndexFunc(list.Mdevs, func(m hostMdevType) bool { return m.Device == usedCard && m.Existing > 0 })
+	if i < 0 || list.Mdevs[i].Name != "NVIDIA L40S-6Q" || list.Mdevs[i].Available != 7 {
+		t.Errorf("the vGPU that an operator made is not listed: %+v", list.Mdevs)
 	}
 }
 

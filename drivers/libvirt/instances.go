@@ -97,6 +97,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 			},
 			Discover: d.discoverHost,
 			Power:    d.powerSetup(cfg, read),
+			Chroot:   cfg.Chroot,
 			Read:     read,
 			Write:    links,
 		})

@@ -29,6 +29,9 @@ func (c *chooser) usedDevices() unavailable {
 		for _, device := range d.PCI {
 			u.pci[device.Address] = true
 		}
+		for _, v := range d.VGPUs {
+			u.pci[v.Function] = true
+		}
 	}
 	return u
 }
@@ -46,6 +49,9 @@ func (c *chooser) mdevs(d *domain.Decision, u unavailable, provider Provider, cl
 		return c.fault("it was granted %s, but the host no longer has that device", class)
 	}
 	parent := c.Machine.Parents[at]
+	if parent.MakesVGPUs() {
+		return c.vgpus(d, u, parent, provider.Type, class, amount)
+	}
 	kind := slices.IndexFunc(parent.Types, func(t machine.MdevType) bool { return t.ID == provider.Type })
 	if kind < 0 {
 		return c.fault("it was granted %s, but the device no longer offers that", class)
@@ -92,6 +98,34 @@ func (c *chooser) mdevs(d *domain.Decision, u unavailable, provider Provider, cl
 	}
 	if amount > 0 {
 		return c.fault("it was granted more of %s than an instance can have", class)
+	}
+	c.devices[parent.Cell] = true
+	return nil
+}
+
+// vgpus chooses virtual functions for vGPUs: those that have one of the type which no guest uses,
+// then those on which one can be made, the lowest addresses first. So a repeated call chooses the
+// same.
+func (c *chooser) vgpus(
+	d *domain.Decision, u unavailable, parent machine.MdevParent, kind, class string, amount int64,
+) error {
+	isFree := func(f machine.VGPUFunction) bool {
+		return !u.pci[f.Address] && (parent.Address == nil || !u.pci[*parent.Address])
+	}
+	made := func(f machine.VGPUFunction) bool { return f.Type == kind }
+	makes := func(f machine.VGPUFunction) bool { return f.Type == "" && slices.Contains(f.Creatable, kind) }
+	for _, suits := range []func(machine.VGPUFunction) bool{made, makes} {
+		for _, f := range parent.Functions {
+			if amount > 0 && isFree(f) && suits(f) {
+				u.pci[f.Address] = true
+				d.VGPUs = append(d.VGPUs,
+					domain.VGPU{Function: f.Address, Parent: parent.Name, Type: kind, Made: f.Type == ""})
+				amount--
+			}
+		}
+	}
+	if amount > 0 {
+		return c.fault("it was granted %s, which is %d more than are free", class, amount)
 	}
 	c.devices[parent.Cell] = true
 	return nil

@@ -203,10 +203,10 @@ func (r *relocation) notesOf(moves plugins.Moves, after providertree.Allocations
 				held += amounts[is.Class]
 			}
 		}
-		if held != int64(len(d.Mdevs)) {
+		if has := len(d.Mdevs) + len(d.VGPUs); held != int64(has) {
 			out = append(out,
 				fmt.Sprintf("consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's "+
-					"amount is kept", consumer, held, len(d.Mdevs)))
+					"amount is kept", consumer, held, has))
 		}
 	}
 	return out

@@ -59,7 +59,8 @@ type Facts struct {
 	// MemoryKiB is what must come from a cell, UnboundKiB what may come from several.
 	MemoryKiB  map[int]uint64
 	UnboundKiB uint64
-	// Mdevs are the uuids of its mediated devices by the name of their parent.
+	// Mdevs are the uuids of its mediated devices, and the functions of its vGPUs, by the name of
+	// their parent.
 	Mdevs map[string][]string
 	// Lost are the uuids of mediated devices that are not there: those of a guest that is off,
 	// after the host was restarted.
@@ -96,6 +97,9 @@ func (h *Host) Facts(d domain.Domain) Facts {
 			f.Lost = append(f.Lost, uuid)
 		}
 	}
+	for _, v := range d.VGPUs {
+		f.Mdevs[v.Parent] = append(f.Mdevs[v.Parent], v.Function.String())
+	}
 	return f
 }
 
@@ -106,6 +110,13 @@ func (h *Host) DeviceCell(d domain.Domain) int {
 	cells := map[int]bool{}
 	for _, uuid := range d.Mdevs {
 		cell, known := h.parents[h.mdevParent(d, uuid)]
+		if !known {
+			cell = machine.NoCell
+		}
+		cells[cell] = true
+	}
+	for _, v := range d.VGPUs {
+		cell, known := h.parents[v.Parent]
 		if !known {
 			cell = machine.NoCell
 		}

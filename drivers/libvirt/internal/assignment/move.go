@@ -154,7 +154,7 @@ func (r *relocation) loosened() []domain.Domain {
 	out := slices.Clone(r.Domains)
 	for i := range out {
 		if _, is := r.loose[binding{out[i].UUID, true}]; is {
-			out[i].Mdevs, out[i].PCI, out[i].Security = nil, nil, ""
+			out[i].Mdevs, out[i].VGPUs, out[i].PCI, out[i].Security = nil, nil, nil, ""
 		}
 		if _, is := r.loose[binding{out[i].UUID, false}]; is {
 			out[i].Memory, out[i].Cells = domain.NUMATune{}, nil

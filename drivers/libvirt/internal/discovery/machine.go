@@ -71,7 +71,7 @@ func (t Topology) machineCell(c Cell) machine.Cell {
 
 func (p MdevParent) machine(cellOf map[machine.Address]int) machine.MdevParent {
 	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Types: p.Types,
-		Others: p.Others, Mdevs: p.Mdevs}
+		Others: p.Others, Mdevs: p.Mdevs, Functions: p.Functions, Problem: p.Problem}
 	if p.Address != nil {
 		if cell, known := cellOf[*p.Address]; known {
 			parent.Cell = cell

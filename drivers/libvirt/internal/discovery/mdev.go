@@ -25,6 +25,9 @@ type MdevParent struct {
 	// Mdevs are the mediated devices that exist. The kernel does not know devices that are only
 	// defined.
 	Mdevs []machine.Mdev
+	// Functions and Problem are those of [machine.MdevParent].
+	Functions []machine.VGPUFunction
+	Problem   string
 }
 
 const (

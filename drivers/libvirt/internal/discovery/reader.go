@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 )
@@ -66,6 +67,8 @@ func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
 			return Host{}, withHint(err)
 		}
 	}
+	h.Parents = append(h.Parents, r.vgpuParents(h.Devices, want)...)
+	slices.SortFunc(h.Parents, compareParents)
 	return h, nil
 }
 

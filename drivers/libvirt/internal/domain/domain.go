@@ -45,6 +45,8 @@ type Domain struct {
 	PCI []machine.PassedDevice
 	// Mdevs are the uuids of the mediated devices that the guest has.
 	Mdevs []string
+	// VGPUs are the vGPUs on virtual functions that the guest has. Their functions are not in PCI.
+	VGPUs []VGPU
 	// Security is the memory encryption.
 	Security Security
 	// Disks are the disks other than CD-ROMs and floppies, in the order of the XML.
@@ -139,8 +141,10 @@ type Mark struct {
 	Flavor            string
 	// Isolated says that no other guest may use the cores of this one's dedicated processors.
 	Isolated bool
-	// Mdevs are its mediated devices. They do not outlive a restart of the host.
+	// Mdevs are its mediated devices, VGPUs its vGPUs on virtual functions. They do not outlive a
+	// restart of the host.
 	Mdevs []Mdev
+	VGPUs []VGPU
 }
 
 // Mdev is a mediated device of a guest.
@@ -149,6 +153,16 @@ type Mdev struct {
 	// Parent is the device that it is made of, by libvirt's name; Type what is made of it:
 	// nvidia-222; API is vfio-pci and the like.
 	Parent, Type, API string
+	// Made says that it is made for this guest, and removed with it. Others were there before and
+	// stay.
+	Made bool
+}
+
+// VGPU is a vGPU of a guest on a virtual function of a GPU.
+type VGPU struct {
+	Function machine.Address
+	// Parent is the GPU, by libvirt's name; Type what is made on the function: nvidia-1519.
+	Parent, Type string
 	// Made says that it is made for this guest, and removed with it. Others were there before and
 	// stay.
 	Made bool
@@ -206,6 +220,7 @@ type Decision struct {
 	// PageKiB is the size of the huge pages behind the memory; 0: common pages.
 	PageKiB uint64
 	Mdevs   []Mdev
+	VGPUs   []VGPU
 	PCI     []machine.PassedDevice
 	// Encryption is the kind of memory encryption of which it has a context; "": none.
 	Encryption Security
@@ -226,7 +241,7 @@ func (d Domain) Decision() (Decision, bool) {
 		return Decision{}, false
 	}
 	out := Decision{VCPUs: d.Pins, Emulator: d.EmulatorPin,
-		Isolated: d.Mark.Isolated, Mdevs: d.Mark.Mdevs, PCI: d.PCI, Encryption: d.Security}
+		Isolated: d.Mark.Isolated, Mdevs: d.Mark.Mdevs, VGPUs: d.Mark.VGPUs, PCI: d.PCI, Encryption: d.Security}
 	if len(d.Pages) > 0 {
 		out.PageKiB = d.Pages[0].SizeKiB
 	}

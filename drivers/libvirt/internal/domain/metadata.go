@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/capabilities"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -109,6 +110,7 @@ type markXML struct {
 	Flavor textXML   `xml:"flavor"`
 	CPUs   cpusXML   `xml:"cpus"`
 	Mdevs  []mdevXML `xml:"mdev"`
+	VGPUs  []vgpuXML `xml:"vgpu"`
 }
 
 type cpusXML struct {
@@ -121,6 +123,13 @@ type mdevXML struct {
 	Type   string `xml:"type,attr"`
 	API    string `xml:"api,attr"`
 	Made   string `xml:"made,attr"`
+}
+
+type vgpuXML struct {
+	Function string `xml:"function,attr"`
+	Parent   string `xml:"parent,attr"`
+	Type     string `xml:"type,attr"`
+	Made     string `xml:"made,attr"`
 }
 
 // textXML is any text. What XML cannot hold, or libvirt might not keep, is written in base64.
@@ -184,6 +193,14 @@ func (m metadataXML) mark() (*Mark, error) {
 		mark.Mdevs = append(mark.Mdevs,
 			Mdev{UUID: uuid, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: mdev.Made == yes})
 	}
+	for _, vgpu := range x.VGPUs {
+		function, err := machine.ParseAddress(vgpu.Function)
+		if err != nil {
+			return nil, fmt.Errorf("the mark of the agent in its metadata: vgpu: %w", err)
+		}
+		mark.VGPUs = append(mark.VGPUs,
+			VGPU{Function: function, Parent: vgpu.Parent, Type: vgpu.Type, Made: vgpu.Made == yes})
+	}
 	return mark, nil
 }
 
@@ -201,6 +218,7 @@ type writtenMark struct {
 	Flavor    textXML   `xml:"agent:flavor"`
 	CPUs      *cpusXML  `xml:"agent:cpus"`
 	Mdevs     []mdevXML `xml:"agent:mdev"`
+	VGPUs     []vgpuXML `xml:"agent:vgpu"`
 }
 
 func (m Mark) xml() (string, error) {
@@ -214,6 +232,10 @@ func (m Mark) xml() (string, error) {
 	for _, mdev := range m.Mdevs {
 		x.Mdevs = append(x.Mdevs,
 			mdevXML{UUID: mdev.UUID, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: yesNo(mdev.Made)})
+	}
+	for _, vgpu := range m.VGPUs {
+		x.VGPUs = append(x.VGPUs, vgpuXML{Function: vgpu.Function.String(),
+			Parent: vgpu.Parent, Type: vgpu.Type, Made: yesNo(vgpu.Made)})
 	}
 	text, err := xml.MarshalIndent(x, "    ", "  ")
 	return string(text), err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -69,8 +70,26 @@ func read(x libvirtxml.Domain) (Domain, error) {
 	if x.Devices != nil {
 		r.devices(&d, *x.Devices)
 	}
+	d.takeVGPUs()
 	d.Security = r.security(x.LaunchSecurity)
 	return d, r.err
+}
+
+// takeVGPUs makes vGPUs of the PCI devices that the mark says are such.
+func (d *Domain) takeVGPUs() {
+	if d.Mark == nil {
+		return
+	}
+	for _, v := range d.Mark.VGPUs {
+		is := func(p machine.PassedDevice) bool { return p.Address == v.Function }
+		if !slices.ContainsFunc(d.PCI, is) {
+			continue // it was taken from the domain with another tool
+		}
+		d.VGPUs = append(d.VGPUs, v)
+		if d.PCI = slices.DeleteFunc(d.PCI, is); len(d.PCI) == 0 {
+			d.PCI = nil
+		}
+	}
 }
 
 func (r *reader) failf(format string, args ...any) {

@@ -41,7 +41,7 @@ func (d Domain) Requested(shared []int) (amounts map[string]int64, reason string
 		return nil, "its metadata has no complete flavor"
 	case d.pinned(shared) || n.ExtraSpecs[cpuPolicy] == "dedicated" || n.ExtraSpecs[cpuPolicy] == "mixed":
 		return nil, "it has dedicated processors (PCPU)"
-	case len(d.Mdevs) > 0:
+	case len(d.Mdevs)+len(d.VGPUs) > 0:
 		return nil, "it has mediated devices (VGPU)"
 	case len(d.PCI) > 0:
 		return nil, "it has PCI devices of the host"

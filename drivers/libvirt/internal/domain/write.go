@@ -116,8 +116,8 @@ func (s Spec) check() error {
 		return fmt.Errorf("%.30q is not an architecture", s.Arch)
 	case len(s.Disks) > maxDisks:
 		return fmt.Errorf("%d disks are more than %d", len(s.Disks), maxDisks)
-	case len(d.PCI)+len(d.Mdevs) > maxDevices:
-		return fmt.Errorf("%d devices are more than %d", len(d.PCI)+len(d.Mdevs), maxDevices)
+	case len(d.PCI)+len(d.Mdevs)+len(d.VGPUs) > maxDevices:
+		return fmt.Errorf("%d devices are more than %d", len(d.PCI)+len(d.Mdevs)+len(d.VGPUs), maxDevices)
 	case d.VCPUs != nil && int64(len(d.VCPUs)) != s.Instance.Flavor.VCPUs:
 		return fmt.Errorf("%d virtual processors are placed, the flavor has %d", len(d.VCPUs), s.Instance.Flavor.VCPUs)
 	case d.Emulator != nil && len(d.Emulator) == 0,
@@ -146,6 +146,11 @@ func (s Spec) check() error {
 	for _, m := range d.Mdevs {
 		if !providertree.IsCanonicalUUID(m.UUID) || !word.MatchString(m.API) || !isPlain(m.Parent+m.Type) {
 			return fmt.Errorf("%.60q, by %.30q, is not a mediated device", m.UUID, m.API)
+		}
+	}
+	for _, v := range d.VGPUs {
+		if !isPlain(v.Parent + v.Type) {
+			return fmt.Errorf("%.60q of %.60q is not a type of vGPUs", v.Type, v.Parent)
 		}
 	}
 	return s.checkCells()
@@ -191,7 +196,7 @@ func (s Spec) Mark() Mark {
 	return Mark{
 		Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID,
 		Flavor:   s.Instance.Flavor.Name,
-		Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs,
+		Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs, VGPUs: s.Decision.VGPUs,
 	}
 }
 
@@ -327,17 +332,11 @@ func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 	out.Serials = []libvirtxml.DomainSerial{serial}
 	h.devices(out)
 	for _, device := range s.Decision.PCI {
-		a, managed := device.Address, "no"
-		if device.Managed {
-			managed = yes
-		}
-		domain, bus, slot, function := uint(a.Domain), uint(a.Bus), uint(a.Slot), uint(a.Function)
-		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{
-			Managed: managed,
-			SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{
-				Address: &libvirtxml.DomainAddressPCI{Domain: &domain, Bus: &bus, Slot: &slot, Function: &function},
-			}},
-		})
+		out.Hostdevs = append(out.Hostdevs, passed(device))
+	}
+	for _, v := range s.Decision.VGPUs {
+		// Its function must keep the vendor's driver: libvirt would bind it to vfio-pci.
+		out.Hostdevs = append(out.Hostdevs, passed(machine.PassedDevice{Address: v.Function}))
 	}
 	for _, m := range s.Decision.Mdevs {
 		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{SubsysMDev: &libvirtxml.DomainHostdevSubsysMDev{
@@ -346,4 +345,16 @@ func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 		}})
 	}
 	return out
+}
+
+// passed gives a PCI device to a guest.
+func passed(device machine.PassedDevice) libvirtxml.DomainHostdev {
+	a := device.Address
+	domain, bus, slot, function := uint(a.Domain), uint(a.Bus), uint(a.Slot), uint(a.Function)
+	return libvirtxml.DomainHostdev{
+		Managed: yesNo(device.Managed),
+		SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{
+			Address: &libvirtxml.DomainAddressPCI{Domain: &domain, Bus: &bus, Slot: &slot, Function: &function},
+		}},
+	}
 }

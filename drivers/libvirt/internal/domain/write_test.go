@@ -55,6 +55,16 @@ func specs() map[string]domain.Spec {
 		},
 	}
 	pinned.Instance.Name = `<"web" & mail>`
+	vgpus := domain.Spec{
+		Node: "cn1", Instance: instance(1, 1024), Type: "kvm", Arch: "x86_64", Disks: []domain.Disk{root},
+		Decision: domain.Decision{
+			VCPUs: [][]int{{3}}, Emulator: []int{3},
+			VGPUs: []domain.VGPU{{Function: machine.Address{Bus: 0x41, Function: 4}, Parent: "pci_0000_41_00_0",
+				Type: "nvidia-1151", Made: true},
+				{Function: machine.Address{Bus: 0x41, Function: 5}, Parent: "pci_0000_41_00_0", Type: "nvidia-1151"}},
+			PCI: []machine.PassedDevice{{Address: machine.Address{Bus: 6, Function: 2}, Managed: true}},
+		},
+	}
 	arm := domain.Spec{
 		Node: "cn1", Instance: instance(1, 1024), Type: "kvm", Arch: "aarch64", Disks: []domain.Disk{root},
 		Decision: domain.Decision{
@@ -75,7 +85,7 @@ func specs() map[string]domain.Spec {
 	}
 	off := false
 	return map[string]domain.Spec{
-		"floating": floating, "pinned": pinned, "aarch64": arm,
+		"floating": floating, "pinned": pinned, "aarch64": arm, "vgpus": vgpus,
 		"devices": with(floating, extraspecs.Hardware{
 			Watchdog: "reset", BootMenu: true, SerialPorts: 3, RNGBytes: 1024, RNGPeriod: 100, GuestAgent: true,
 			IOMMU: "intel", PackedRing: true, HPET: true,
@@ -190,6 +200,13 @@ func anySpec(t *rapid.T) domain.Spec {
 			Type:   "nvidia-222", API: "vfio-pci", Made: rapid.Bool().Draw(t, "made"),
 		})
 	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "vgpus") {
+		d.VGPUs = append(d.VGPUs, domain.VGPU{
+			Function: machine.Address{Domain: 0xfffffff0, Bus: 0x41, Function: uint8(i)},
+			Parent:   rapid.SampledFrom([]string{"pci_0000_41_00_0", "<x>"}).Draw(t, "card"),
+			Type:     "nvidia-1151", Made: rapid.Bool().Draw(t, "vgpu made"),
+		})
+	}
 	if s.Arch == "x86_64" && s.Type == "kvm" {
 		kinds := map[domain.Security]string{"": "", domain.SEV: "amd-sev", domain.SEVES: "amd-sev-es",
 			domain.SEVSNP: "amd-sev-snp"}
@@ -225,7 +242,7 @@ func TestWrittenIsRead(t *testing.T) {
 		mark := &domain.Mark{
 			Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID,
 			Flavor:   s.Instance.Flavor.Name,
-			Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs,
+			Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs, VGPUs: s.Decision.VGPUs,
 		}
 		if diff := cmp.Diff(mark, d.Mark); diff != "" {
 			t.Fatalf("%s\n%s", diff, text)
@@ -291,6 +308,9 @@ func TestWriteRefusesInvalidSpecs(t *testing.T) {
 		"KiB together":              func(s *domain.Spec) { s.Decision.Cells[0].MemoryKiB++ },
 		"virtual processors, the":   func(s *domain.Spec) { s.Decision.Cells[0].VCPUs = []int{0} },
 		"not a mediated device":     func(s *domain.Spec) { s.Decision.Mdevs[0].UUID = "x" },
+		"not a type of vGPUs": func(s *domain.Spec) {
+			s.Decision.VGPUs = []domain.VGPU{{Parent: "pci_0000_41_00_0", Type: "nvidia-1\n"}}
+		},
 	} {
 		s := specs()["pinned"]
 		change(&s)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
@@ -51,6 +52,8 @@ type Setup struct {
 	Discover func(ctx context.Context, tree *providertree.Tree, node string) (Host, error)
 	// Power is the power management of the CPUs that are switched; nil: none are.
 	Power *PowerSetup
+	// Chroot is the directory that has sys in it.
+	Chroot string
 	// Read is the connection for lists.
 	Read *hypervisor.Link
 	// Write are connections with write access, at least two: the first is for what is answered at
@@ -66,6 +69,8 @@ type Manager struct {
 	// stays free.
 	deciding lock
 	power    *CPUPower
+	// write puts a text into a file of the kernel.
+	write func(root *os.Root, name, text string) error
 
 	mu    sync.Mutex
 	setup *setup
@@ -102,7 +107,7 @@ func (l lock) release() { <-l }
 // lists domains.
 func New(eventLog *hypervisor.EventLog) *Manager {
 	return &Manager{eventLog: eventLog, deciding: make(lock, 1),
-		power: newCPUPower(eventLog), known: map[string]entry{}}
+		power: newCPUPower(eventLog), write: writeKernel, known: map[string]entry{}}
 }
 
 // SetSetup replaces the setup; nil: instances are not managed. Calls in progress continue with the

@@ -142,7 +142,7 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 			// A guest that cannot be asked is switched off in the end, and one that is off already
 			// is found so.
 		}
-		if err := wait(ctx, watcher, min(time.Until(end), j.setup.pollEvery)); err != nil {
+		if err := waitForEvent(ctx, watcher, min(time.Until(end), j.setup.pollEvery)); err != nil {
 			return err
 		}
 		now, err := j.findManaged(ctx)
@@ -155,8 +155,8 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 	return j.switchOff(ctx)
 }
 
-// wait ends with an event of any domain, or after a time.
-func wait(ctx context.Context, w *hypervisor.Watcher, limit time.Duration) error {
+// waitForEvent ends with an event of any domain, or after a time.
+func waitForEvent(ctx context.Context, w *hypervisor.Watcher, limit time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_, _ = w.Next(limited)

@@ -196,6 +196,11 @@ func (j *job) define(
 		return guest{}, err
 	}
 	defer j.manager.deciding.release()
+	// Of an instance whose domain was removed from outside. The host is looked at afterwards, or
+	// they would count as those of an operator.
+	if err := j.removeRecordedVGPUs(ctx, d); err != nil {
+		return guest{}, err
+	}
 	if _, settled := j.manager.power.current(); !settled { // which CPUs are of one core may be unknown
 		j.manager.power.reconcileLater(ctx)
 	}
@@ -288,13 +293,17 @@ func (j *job) start(ctx context.Context, g guest) error {
 }
 
 func (j *job) startPowered(ctx context.Context, g guest) error {
-	if err := j.makeMdevs(ctx, g.parsed.Mark.Mdevs); err != nil {
+	err := j.makeMdevs(ctx, g.parsed.Mark.Mdevs)
+	if err == nil {
+		err = j.makeVGPUs(ctx, g.parsed.Mark.VGPUs)
+	}
+	if err != nil {
 		if isFinal(ctx, err) {
 			return &failure{reason: "could not create a virtual device for it", err: err}
 		}
 		return err
 	}
-	err := j.callSlow(ctx, "starting its domain", startLimit,
+	err = j.callSlow(ctx, "starting its domain", startLimit,
 		func(c hypervisor.Conn) error { return c.StartDomain(j.uuid) })
 	if err == nil || !isFinal(ctx, err) {
 		return err
@@ -406,6 +415,9 @@ func (j *job) removeWith(ctx context.Context, d directory, files func(used bool)
 				return nil
 			}
 			j.begun = true
+			if err := j.removeRecordedVGPUs(ctx, d); err != nil {
+				return err
+			}
 			return files(false)
 		}
 		if err := j.removeOnce(ctx, g, files); err != nil {
@@ -434,6 +446,9 @@ func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) err
 		return err
 	}
 	if err := j.removeMdevs(ctx, g.parsed.Mark.Mdevs); err != nil {
+		return err
+	}
+	if err := j.removeVGPUs(ctx, g.parsed.Mark.VGPUs); err != nil {
 		return err
 	}
 	if err := files(true); err != nil {

@@ -30,7 +30,9 @@ const (
 	rootUUID = "00000000-0000-4000-8000-0000000000ff"
 	gpuUUID  = "00000000-0000-4000-8000-0000000000fe"
 	nicUUID  = "00000000-0000-4000-8000-0000000000fd"
+	cardUUID = "00000000-0000-4000-8000-0000000000fc"
 	gpuName  = "pci_0000_82_00_0"
+	cardName = "pci_0000_41_00_0"
 )
 
 func id(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
@@ -56,8 +58,10 @@ type world struct {
 	before  func()        // each write
 	starts  func(domain.Domain) error
 	qemu    *User
-	console error // of each that is to be opened
-	opened  int   // consoles
+	card    testhost.VGPUCard // makes vGPUs on the functions below
+	busy    int               // removals of vGPUs that the card still refuses
+	console error             // of each that is to be opened
+	opened  int               // consoles
 	events  []func(hypervisor.Event)
 }
 
@@ -319,6 +323,19 @@ func machineOf(w *world) machine.Machine {
 		m.Parents[0].Mdevs = append(m.Parents[0].Mdevs, machine.Mdev{UUID: uuid, Type: "nvidia-222", Active: active})
 	}
 	m.Devices = []machine.Device{{Address: machine.Address{Bus: 6}}}
+	card := machine.MdevParent{Name: cardName, Address: &machine.Address{Bus: 0x41}}
+	for _, address := range vgpuFunctions {
+		f := machine.VGPUFunction{Address: address}
+		if has := w.card.Current[address.String()]; has != 0 {
+			f.Type = fmt.Sprintf("nvidia-%d", has)
+		} else {
+			for _, t := range w.card.Creatable() {
+				f.Creatable = append(f.Creatable, fmt.Sprintf("nvidia-%d", t.ID))
+			}
+		}
+		card.Functions = append(card.Functions, f)
+	}
+	m.Parents = append(m.Parents, card)
 	return m
 }
 
@@ -346,6 +363,7 @@ func sites() map[string]assignment.Provider {
 	return map[string]assignment.Provider{
 		rootUUID: {Kind: assignment.Root},
 		gpuUUID:  {Kind: assignment.MdevParent, Parent: gpuName, Type: "nvidia-222", Class: "VGPU"},
+		cardUUID: {Kind: assignment.MdevParent, Parent: cardName, Type: "nvidia-1151", Class: "VGPU"},
 		nicUUID: {Kind: assignment.PCI, Class: "CUSTOM_NIC",
 			Devices: []machine.PassedDevice{{Address: machine.Address{Bus: 6}, Managed: true}}},
 	}

@@ -191,7 +191,10 @@ func sriov(d Device) string {
 }
 
 func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
-	both, differing := byKey(kernel.Parents, libvirt.Parents, func(p MdevParent) string { return p.Name })
+	// libvirt knows nothing of vGPUs on virtual functions.
+	known := slices.DeleteFunc(slices.Clone(kernel.Parents),
+		func(p MdevParent) bool { return p.MakesVGPUs() || p.Problem != "" })
+	both, differing := byKey(known, libvirt.Parents, func(p MdevParent) string { return p.Name })
 	var types, mdevs []string
 	for _, b := range both {
 		k, l := b[0], b[1]

@@ -102,7 +102,7 @@ type Device struct {
 }
 
 // MdevParent is a device that can create mediated devices: a PCI device (a virtual function too),
-// or a virtual one such as mtty.
+// or a virtual one such as mtty. A GPU that makes vGPUs on its virtual functions is one, too.
 type MdevParent struct {
 	// Name is libvirt's name of the device: pci_0000_82_00_0, mtty_mtty.
 	Name string
@@ -113,6 +113,24 @@ type MdevParent struct {
 	// Others are the IDs of the types that were not requested.
 	Others []string
 	Mdevs  []Mdev
+	// Functions are the virtual functions of a GPU that makes vGPUs without mediated devices
+	// (NVIDIA's vendor-specific VFIO), at most one on each; nil for other parents. Mdevs are its
+	// vGPUs then, each with the address of its function as UUID.
+	Functions []VGPUFunction
+	// Problem is why it can make nothing, though it is there, or "".
+	Problem string
+}
+
+// MakesVGPUs reports whether the parent makes vGPUs on virtual functions, and no mediated devices.
+func (p MdevParent) MakesVGPUs() bool { return len(p.Functions) > 0 }
+
+// VGPUFunction is a virtual function that can have a vGPU.
+type VGPUFunction struct {
+	Address Address
+	// Type is the type of its vGPU, or "".
+	Type string
+	// Creatable are the IDs of the types of which it can get a vGPU now; nil while it has one.
+	Creatable []string
 }
 
 // MdevType is a kind of mediated device that a parent can make.

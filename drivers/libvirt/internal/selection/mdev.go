@@ -164,6 +164,16 @@ func (t MdevTypes) discrepancies(m machine.Machine, providers []MdevProvider) []
 		if d, ok := t.checkOthers(p); ok {
 			discrepancies = append(discrepancies, d)
 		}
+		if mt := t.typeOf(p.Name); mt != nil && p.Problem != "" {
+			discrepancies = append(discrepancies, machine.Discrepancyf("vgpu-unread-"+p.Name,
+				"%s is configured for type %s, but makes no vGPUs, because a file of its driver cannot be read: %s",
+				p.Name, mt.name, p.Problem))
+		}
+	}
+	for i := range m.Devices {
+		if d, ok := t.checkFunctions(&m.Devices[i], m, parents); ok {
+			discrepancies = append(discrepancies, d)
+		}
 	}
 	for _, mt := range t.enabled {
 		for _, device := range mt.devices {
@@ -197,6 +207,48 @@ func (t MdevTypes) checkOthers(p machine.MdevParent) (machine.Discrepancy, bool)
 		"%s is configured for mediated devices of type %s, but has %d of another (%s): those are not reported, and "+
 			"they may reduce how many %s can be created",
 		p.Name, mt.name, n, strings.Join(slices.Compact(types), ", "), mt.name), true
+}
+
+const (
+	nvidia       = 0x10de
+	nvidiaDriver = "nvidia"
+	displayClass = 0x03
+)
+
+// checkFunctions adds a discrepancy about a GPU whose virtual functions cannot have vGPUs: there
+// are none, or another driver has them.
+func (t MdevTypes) checkFunctions(
+	d *machine.Device, m machine.Machine, parents map[string]machine.MdevParent,
+) (machine.Discrepancy, bool) {
+	name := d.Address.DeviceName()
+	mt := t.typeOf(name)
+	if mt == nil || d.Vendor != nvidia || d.Class>>16 != displayClass || d.Driver != nvidiaDriver || d.MaxVirtual == 0 {
+		return machine.Discrepancy{}, false
+	}
+	if _, makes := parents[name]; makes {
+		return machine.Discrepancy{}, false
+	}
+	if len(d.Virtual) == 0 {
+		return machine.Discrepancyf("vgpu-functions-"+name,
+			"%s is configured for type %s, but has no virtual functions, so it makes no vGPUs: "+
+				"run /usr/lib/nvidia/sriov-manage -e %s, and at each boot before the guests start",
+			name, mt.name, d.Address), true
+	}
+	for i := range m.Devices {
+		vf := &m.Devices[i]
+		_, makes := parents[vf.Address.DeviceName()]
+		if vf.Physical == nil || *vf.Physical != d.Address || makes || vf.Driver == nvidiaDriver {
+			continue
+		}
+		has := "no driver"
+		if vf.Driver != "" {
+			has = "the driver " + vf.Driver
+		}
+		return machine.Discrepancyf("vgpu-driver-"+name,
+			"%s is configured for type %s, but its virtual function %s has %s: it makes no vGPUs until its functions "+
+				"have the driver nvidia", name, mt.name, vf.Address, has), true
+	}
+	return machine.Discrepancy{}, false
 }
 
 // misplaced adds a discrepancy about a configured address without a usable device.

@@ -350,6 +350,47 @@ func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 	})
 }
 
+// TestGPUsThatMakeNoVGPUs: a GPU that is configured for a type, and makes no vGPUs, is named with
+// what helps.
+func TestGPUsThatMakeNoVGPUs(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	types := testproc.Try(ParseMdevs(MdevConfig{EnabledTypes: []string{"nvidia-1151"}})).Or(t)
+	at := machine.Address{Bus: 0x41}
+	gpu := machine.Device{Address: at, Class: 0x030200, Vendor: 0x10de, Driver: "nvidia", MaxVirtual: 32}
+	vf := machine.Device{Address: machine.Address{Bus: 0x41, Function: 4}, Vendor: 0x10de, Driver: "vfio-pci",
+		Physical: &at}
+	bound := gpu
+	bound.Virtual = []machine.Address{vf.Address}
+	unread := machine.MdevParent{Name: at.DeviceName(), Address: &at, Problem: "current_vgpu_type: no"}
+	other := gpu
+	other.Driver = "vfio-pci"
+	for name, c := range map[string]struct {
+		m    machine.Machine
+		want string
+	}{
+		"no functions": {machine.Machine{Devices: []machine.Device{gpu}},
+			"vgpu-functions-pci_0000_41_00_0: pci_0000_41_00_0 is configured for type nvidia-1151, but has no " +
+				"virtual functions, so it makes no vGPUs: run /usr/lib/nvidia/sriov-manage -e 0000:41:00.0, and at " +
+				"each boot before the guests start"},
+		"functions of another driver": {machine.Machine{Devices: []machine.Device{bound, vf}},
+			"vgpu-driver-pci_0000_41_00_0: pci_0000_41_00_0 is configured for type nvidia-1151, but its virtual " +
+				"function 0000:41:00.4 has the driver vfio-pci: it makes no vGPUs until its functions have the " +
+				"driver nvidia"},
+		"an unreadable file": {
+			machine.Machine{Devices: []machine.Device{bound, vf}, Parents: []machine.MdevParent{unread}},
+			"vgpu-unread-pci_0000_41_00_0: pci_0000_41_00_0 is configured for type nvidia-1151, but makes no " +
+				"vGPUs, because a file of its driver cannot be read: current_vgpu_type: no"},
+		"given to guests as a whole": {machine.Machine{Devices: []machine.Device{other}}, ""},
+	} {
+		providers, discrepancies := types.Choose(c.m, nil)
+		texts := slices.DeleteFunc(textsM(discrepancies),
+			func(text string) bool { return strings.HasPrefix(text, "mdev-unused-") })
+		if len(providers) > 0 || strings.Join(texts, "\n") != c.want {
+			t.Errorf("%s: %d providers, got %q, want %q", name, len(providers), texts, c.want)
+		}
+	}
+}
+
 // BenchmarkChoose: 16 GPUs with 32 functions each.
 func BenchmarkChoose(b *testing.B) {
 	var m machine.Machine
