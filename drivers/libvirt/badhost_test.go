@@ -72,6 +72,64 @@ func TestBrokenSysIsNotReadyThenAnError(t *testing.T) {
 	}
 }
 
+// TestOneBrokenDeviceIsLeftOut: what is wrong with one PCI device is a warning that names the file.
+// What the tree has of the device stays as it is; a tree without it does not get it. The rest of
+// the host is reported.
+func TestOneBrokenDeviceIsLeftOut(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := testhost.Sample()
+	for _, b := range testhost.DeviceBreakages() {
+		for _, layout := range []string{"flat", "nested"} {
+			t.Run(b.Name+"/"+layout, func(t *testing.T) {
+				config := map[string]any{"numa": layout, "enabled_mdev_types": []string{"nvidia-222"},
+					"pci_report_in_placement": true, "pci_device_spec": []any{
+						map[string]any{"address": "0000:06:00.0", "product_id": "1016"}}}
+				r := newRig(t, h, newDaemon(t, h).open, config)
+				tree := newTree(t)
+				r.mustPass(tree)
+				good := tree.Clone()
+				testproc.Check(t, b.Apply(testhost.Tree(r.chroot)))
+				config["reserved_host_disk_mb"] = 1024 // what else is reported goes on
+				testproc.Check(t, r.configure(config))
+				want := good.Clone()
+				disk, _ := want.Inventory(nodeUUID, "DISK_GB")
+				disk.Reserved = 1
+				testproc.Try(want.SetInventory(nodeUUID, "DISK_GB", disk)).Or(t)
+				if r.mustPass(tree); !tree.Equal(want) {
+					t.Errorf("the tree is changed like this: %+v", providertree.Diff(want, tree))
+				}
+				found := false
+				for _, w := range r.Warnings() {
+					switch {
+					case w.Name == "pci-unread-"+b.Device:
+						found = strings.Contains(w.Text, b.File) && strings.Contains(w.Text, "stays as it is")
+					case w.Name != "ghw-pci":
+						t.Errorf("%+v follows from the other", w)
+					}
+				}
+				if !found {
+					t.Errorf("%+v, want pci-unread-%s with %s", r.Warnings(), b.Device, b.File)
+				}
+
+				other := newTree(t)
+				r.mustPass(other)
+				for p := range good.All() {
+					gone := p.Name == nodeName+"_"+b.Device || p.Name == nodeName+"_"+testhost.NodeDeviceName(b.Device)
+					if _, there := other.ProviderByName(p.Name); there == gone {
+						t.Errorf("a new tree: %s is there: %v", p.Name, there)
+					}
+				}
+
+				remove(t, r.chroot, "sys", "proc")
+				testproc.Try(h.Sysfs(r.chroot)).Or(t)
+				if r.mustPass(tree); !tree.Equal(want) || len(r.Warnings()) > 0 {
+					t.Errorf("afterwards: %+v, %+v", providertree.Diff(want, tree), r.Warnings())
+				}
+			})
+		}
+	}
+}
+
 // TestUnreadableLibvirtDataIsADiscrepancy: what is wrong with one thing is no reason to say nothing
 // of the host: a warning says what is not known for it, and nothing less is reported.
 func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {

@@ -117,7 +117,7 @@ func Devices(w io.Writer, args []string) error {
 	for _, p := range processors {
 		list.Processors = append(list.Processors, hostProcessor(p))
 	}
-	for _, d := range slices.Concat(discrepancies, more) {
+	for _, d := range slices.Concat(unreadDiscrepancies(m.Unread), discrepancies, more) {
 		list.Discrepancies = append(list.Discrepancies, d.Text)
 	}
 	if *output == "text" {

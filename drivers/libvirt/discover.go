@@ -54,6 +54,7 @@ type deviceComparison struct {
 	config     int
 	events     uint64
 	devices    []machine.Device
+	unread     []machine.UnreadDevice
 	parents    []machine.MdevParent
 
 	// found is what differed, discrepancies what of it is reported: in the first comparison of a
@@ -201,6 +202,7 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	d.lastHostError = ""
 	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
 	f.threaded = threaded(f.machine)
+	d.discrepancies.add(unreadDiscrepancies(f.machine.Unread))
 	if f.hypervisor != testDriver {
 		if len(cfg.power.Switchable()) == 0 { // libvirt knows less of CPUs that are offline
 			d.checkThreads(*f)
@@ -213,6 +215,20 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	}
 	f.machine = f.machine.InOnlyCell() // not before it is compared with libvirt's
 	return d.markPowered(cfg, discovery.Root(cfg.Chroot), f)
+}
+
+// unreadDiscrepancies name the PCI devices that are left out, one by one unless there are many.
+func unreadDiscrepancies(unread []machine.UnreadDevice) (out []machine.Discrepancy) {
+	const most = 8
+	for i, u := range unread {
+		if i == most {
+			return append(out, machine.Discrepancyf("pci-unread",
+				"%d more PCI devices are left out for the same or other reasons (%s is the first of these)",
+				len(unread)-most, u.Name))
+		}
+		out = append(out, machine.Discrepancy{Key: "pci-unread-" + u.Name, Text: u.Problem})
+	}
+	return out
 }
 
 // hostError makes the first error of /sys a temporary one: while devices are added or removed, the
@@ -277,7 +293,8 @@ func (d *Driver) compareDevices(
 	ctx context.Context, cfg config, l *hypervisor.Link, m machine.Machine,
 ) (deviceComparison, error) {
 	w := deviceComparison{connection: d.known.connection,
-		config: cfg.number, events: d.eventLog.Devices(), devices: m.Devices, parents: m.Parents}
+		config: cfg.number, events: d.eventLog.Devices(), devices: m.Devices, unread: m.Unread,
+		parents: m.Parents}
 	if d.deviceComparison.holds(w) {
 		d.deviceComparison.since++
 		return d.deviceComparison, nil
@@ -294,8 +311,9 @@ func (d *Driver) compareDevices(
 		}
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
-		w.found = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}),
-			cfg.types.Enabled)
+		libvirt, unread := capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), m.UnreadAddresses()
+		libvirt.Devices = slices.DeleteFunc(libvirt.Devices, func(d machine.Device) bool { return unread[d.Address] })
+		w.found = machine.Compare(kernel, libvirt, cfg.types.Enabled)
 	}
 	w.found = append(w.found, discovery.ComparePCI(cfg.Chroot, m)...)
 	w.report(d.deviceComparison)
@@ -329,7 +347,8 @@ func (d deviceComparison) holds(now deviceComparison) bool {
 	case len(d.found) > 0 && (d.events != now.events || d.since+1 >= lookAgain):
 		return false
 	}
-	return reflect.DeepEqual(d.devices, now.devices) && reflect.DeepEqual(d.parents, now.parents)
+	return reflect.DeepEqual(d.devices, now.devices) && reflect.DeepEqual(d.unread, now.unread) &&
+		reflect.DeepEqual(d.parents, now.parents)
 }
 
 // nodeDevices are the devices that are active. Cost: two calls, and one for each device.

@@ -37,8 +37,10 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	}
 	c.host.Memory, odd = cfg.pages.Choose(f.machine)
 	d.discrepancies.add(odd)
-	c.host.Mdevs, odd = cfg.types.Choose(f.machine, inventory.Held(tree, root))
+	held := inventory.Held(tree, root)
+	c.host.Mdevs, odd = cfg.types.Choose(f.machine, held)
 	d.discrepancies.add(odd)
+	keepUncertain(&c.host, cfg.specs, f.machine, held)
 	if cfg.TypeTraits {
 		describe(&c.host, f.machine)
 	}
@@ -68,6 +70,20 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	slices.Sort(c.host.OwnedTraits)
 	slices.Sort(c.host.Traits)
 	return c, nil
+}
+
+// keepUncertain has the providers of devices that cannot be read stay as they are. Such a device is
+// not offered where it was not.
+func keepUncertain(h *inventory.Host, specs selection.PCISpecs, m machine.Machine, held map[string]bool) {
+	h.Uncertain = machine.SetOf(specs.Uncertain(m))
+	unread := m.UnreadAddresses()
+	h.Mdevs = slices.DeleteFunc(h.Mdevs, func(p selection.MdevProvider) bool {
+		if p.Address == nil || !unread[*p.Address] {
+			return false
+		}
+		h.Uncertain[p.Device] = true
+		return !held[p.Device]
+	})
 }
 
 // describe gives the providers of mediated devices the traits that follow from their types, and has

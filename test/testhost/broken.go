@@ -16,6 +16,8 @@ type Breakage struct {
 	// it).
 	File  string
 	Apply func(Tree) error
+	// Device is the kernel's name of the PCI device that is wrong, "" if it is the host.
+	Device string
 }
 
 const (
@@ -23,14 +25,15 @@ const (
 	cpus   = "sys/devices/system/cpu/"
 	gpu    = "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/"
 	nic    = "sys/devices/pci0000:00/0000:00:02.0/0000:06:00.0/"
+	vf1    = "sys/devices/pci0000:00/0000:00:02.0/0000:06:01.1/"
 	byAddr = "sys/bus/pci/devices/"
 	uuid   = "b7c7d4b0-0c1e-4a3d-8a3e-000000000001"
 )
 
-// Breakages returns all breakages: a reader must return an error for each, and never a smaller
-// machine.
+// Breakages returns all breakages of what concerns the whole host: a reader must return an error
+// for each, and never a smaller machine.
 func Breakages() []Breakage {
-	list := []Breakage{
+	return trimmed([]Breakage{
 		Missing("a cell without meminfo", cell1+"meminfo"),
 		Missing("a cell without distances", cell1+"distance"),
 		Missing("a cell without a list of CPUs", cell1+"cpulist"),
@@ -39,9 +42,6 @@ func Breakages() []Breakage {
 		Missing("no list of present CPUs", cpus+"present"),
 		Missing("a CPU without siblings", cpus+"cpu3/topology/thread_siblings_list"),
 		Missing("a CPU without topology", cpus+"cpu3/topology"),
-		Missing("a device without vendor", gpu+"vendor"),
-		Missing("a device without class", gpu+"class"),
-		Missing("a physical function that does not say how many functions are enabled", nic+"sriov_numvfs"),
 		Missing("a type without instances", gpu+"mdev_supported_types/nvidia-222/available_instances"),
 		Missing("a type without API", gpu+"mdev_supported_types/nvidia-222/device_api"),
 		Missing("a mediated device without type", gpu+uuid+"/mdev_type"),
@@ -75,6 +75,21 @@ func Breakages() []Breakage {
 			return t.Write(cpus+"cpu3/topology/thread_siblings_list", "3-4\n")
 		}},
 		Text("a core in words", cpus+"cpu3/topology/core_id", "three\n"),
+		Text("instances in words", gpu+"mdev_supported_types/nvidia-222/available_instances", "plenty\n"),
+		Text("negative instances", gpu+"mdev_supported_types/nvidia-222/available_instances", "-1\n"),
+
+		Dangling("a mediated device without its directory", "sys/bus/mdev/devices/"+uuid),
+		Huge("a list of CPUs without end", cpus+"online"),
+	})
+}
+
+// DeviceBreakages returns what can be wrong with one PCI device: a reader must leave out that
+// device, or another that its links name, and no more, and name the file.
+func DeviceBreakages() []Breakage {
+	list := trimmed([]Breakage{
+		Missing("a device without vendor", gpu+"vendor"),
+		Missing("a device without class", gpu+"class"),
+		Missing("a physical function that does not say how many functions are enabled", nic+"sriov_numvfs"),
 		Text("a vendor in words", gpu+"vendor", "nvidia\n"),
 		Text("a vendor with too many digits", gpu+"vendor", "0x110de\n"),
 		Text("an empty class", gpu+"class", ""),
@@ -84,29 +99,39 @@ func Breakages() []Breakage {
 		Text("more functions enabled than there can be", nic+"sriov_numvfs", "9\n"),
 		Text("more functions enabled than shown", nic+"sriov_numvfs", "5\n"),
 		Text("functions in words", nic+"sriov_totalvfs", "eight\n"),
-		Text("instances in words", gpu+"mdev_supported_types/nvidia-222/available_instances", "plenty\n"),
-		Text("negative instances", gpu+"mdev_supported_types/nvidia-222/available_instances", "-1\n"),
-
 		Dangling("a device without its directory", byAddr+"0000:05:00.0"),
 		Dangling("a virtual function without its directory", nic+"virtfn2"),
-		Dangling("a mediated device without its directory", "sys/bus/mdev/devices/"+uuid),
 		Loop("a device that is a link to itself", byAddr+"0000:05:00.0"),
 		Loop("a file that is a link to itself", gpu+"vendor"),
 		Escape("a device whose link leads out of the tree", byAddr+"0000:05:00.0"),
 		Escape("a file whose link leads out of the tree", gpu+"vendor"),
-		Huge("a list of CPUs without end", cpus+"online"),
 		Huge("a vendor without end", gpu+"vendor"),
 		Pipe("a file that never answers", gpu+"class"),
 		Directory("a directory in the place of a file", gpu+"vendor"),
 		{Name: "a device whose address is invalid",
 			File: byAddr + "gpu0", Apply: func(t Tree) error { return t.Link(byAddr+"gpu0", gpu) }},
 		{Name: "a virtual function without physical function", File: "0000:06:01.1", Apply: func(t Tree) error {
-			return t.Remove("sys/devices/pci0000:00/0000:00:02.0/0000:06:01.1/physfn")
+			return t.Remove(vf1 + "physfn")
 		}},
 		{Name: "a gap in the virtual functions", File: nic + "virtfn", Apply: func(t Tree) error {
 			return os.Rename(t.Path(nic+"virtfn3"), t.Path(nic+"virtfn6"))
 		}},
+		Directory("a driver that is no link", gpu+"driver"),
+		Dangling("a physical function that is no device", vf1+"physfn"),
+	})
+	for i, b := range list {
+		elements := strings.Split(b.File, "/")
+		list[i].Device = elements[len(elements)-1]
+		for _, element := range elements {
+			if strings.Count(element, ":") == 2 {
+				list[i].Device = element
+			}
+		}
 	}
+	return list
+}
+
+func trimmed(list []Breakage) []Breakage {
 	for i, b := range list {
 		list[i].File = strings.TrimSuffix(b.File, "/")
 	}
@@ -115,12 +140,12 @@ func Breakages() []Breakage {
 
 // Missing removes a file or directory.
 func Missing(name, file string) Breakage {
-	return Breakage{name, file, func(t Tree) error { return t.Remove(file) }}
+	return Breakage{Name: name, File: file, Apply: func(t Tree) error { return t.Remove(file) }}
 }
 
 // Text puts another text into a file.
 func Text(name, file, text string) Breakage {
-	return Breakage{name, file, func(t Tree) error { return t.Write(file, text) }}
+	return Breakage{Name: name, File: file, Apply: func(t Tree) error { return t.Write(file, text) }}
 }
 
 // Dangling makes a link to what does not exist.
@@ -162,11 +187,11 @@ func Directory(name, file string) Breakage {
 
 // Unreadable removes the permission to read; root reads nevertheless.
 func Unreadable(name, file string) Breakage {
-	return Breakage{name, file, func(t Tree) error { return os.Chmod(t.Path(file), 0) }}
+	return Breakage{Name: name, File: file, Apply: func(t Tree) error { return os.Chmod(t.Path(file), 0) }}
 }
 
 func replaced(name, file string, with func(Tree) error) Breakage {
-	return Breakage{name, file, func(t Tree) error {
+	return Breakage{Name: name, File: file, Apply: func(t Tree) error {
 		if err := t.Remove(file); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

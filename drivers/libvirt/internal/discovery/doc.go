@@ -13,7 +13,8 @@
 //
 // The reader is strict. Whatever is missing, malformed or inconsistent is a [HostError] with the
 // file, its content and a hint; it never returns a machine with fewer cells, devices or instances
-// than the kernel shows. What the kernel leaves out on purpose (a bus that it was built without, a
+// than the kernel shows. What is wrong with a single PCI device takes out that device, as
+// [machine.UnreadDevice]. What the kernel leaves out on purpose (a bus that it was built without, a
 // device without NUMA cell) is not an error; the fields document it.
 //
 // While devices are added or removed, a listed file may be gone when it is read. The next read then

@@ -174,8 +174,10 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 	for _, d := range kernel.Devices {
 		ours[d.Address] = d
 	}
+	unread := kernel.UnreadAddresses()
 	for _, d := range theirs {
 		switch k, found := ours[d.Address]; {
+		case unread[d.Address]:
 		case !found:
 			odd = append(odd, fmt.Sprintf("only ghw lists %s", d.Address))
 		case k.Class != d.Class || k.Vendor != d.Vendor || k.Product != d.Product:

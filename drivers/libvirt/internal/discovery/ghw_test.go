@@ -158,9 +158,12 @@ func summary(t *testing.T, tree testhost.Tree) (cpus, cells, devices string) {
 		}
 		cells = strings.Join(list, "; ")
 	}
-	list, err := r.Devices()
+	list, unread, err := r.Devices()
 	if err != nil {
 		return cpus, cells, short(tree, err)
+	}
+	for _, u := range unread {
+		t.Errorf("%+v", u)
 	}
 	classes := map[uint32]int{}
 	inCells, drivers := 0, 0
@@ -248,7 +251,7 @@ func compareWithGHW(t *testing.T, tree testhost.Tree) (gaps []string) {
 	} else if theirs, err := ghw.Topology(options...); err == nil {
 		differ("no error, and %d cells", len(theirs.Nodes))
 	}
-	devices, err := r.Devices()
+	devices, _, err := r.Devices()
 	if err != nil {
 		return gaps
 	}

@@ -32,7 +32,7 @@ func (h Host) Machine(arch string) machine.Machine {
 	for _, d := range h.Devices {
 		cellOf[d.Address] = d.Cell
 	}
-	m.Devices = h.Devices
+	m.Devices, m.Unread = h.Devices, h.Unread
 	for _, p := range h.Parents {
 		m.Parents = append(m.Parents, p.machine(cellOf))
 	}

@@ -3,7 +3,9 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -13,47 +15,80 @@ import (
 
 const pciDevices = "sys/bus/pci/devices"
 
-// Devices reads the PCI devices, in the order of their addresses. None on a host without PCI.
-func (r *Reader) Devices() ([]machine.Device, error) {
+// Devices reads the PCI devices, in the order of their addresses. None on a host without PCI. One
+// whose files cannot be read, or contradict those of others, is unread, and no error.
+func (r *Reader) Devices() ([]machine.Device, []machine.UnreadDevice, error) {
 	names, err := r.root.Names(pciDevices)
 	if absent(err) && !exists(r.root, "sys/bus/pci") && exists(r.root, "sys") {
-		return nil, nil // a kernel without PCI
+		return nil, nil, nil // a kernel without PCI
 	}
 	if err != nil {
-		return nil, withHint(err)
+		return nil, nil, withHint(err)
 	}
-	devices := make([]machine.Device, len(names))
-	for i, name := range names {
-		if devices[i], err = r.device(name); err != nil {
-			return nil, withHint(err)
+	devices := make([]machine.Device, 0, len(names))
+	var unread []machine.UnreadDevice
+	for _, name := range names {
+		d, err := r.device(name)
+		if err != nil {
+			unread = append(unread, unreadDevice(name, d, err))
+			continue
 		}
+		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b machine.Device) int { return a.Address.Compare(b.Address) })
-	if err := r.checkFunctions(devices); err != nil {
-		return nil, withHint(err)
+	devices, unread = leaveOut(devices, unread, r.checkFunctions(devices, unread))
+	return devices, unread, nil
+}
+
+// unreadDevice has what is known of a device beside the problem with it.
+func unreadDevice(name string, d machine.Device, problem error) machine.UnreadDevice {
+	const what = "%v. This device is left out, and its resource provider stays as it is. %s"
+	hint := "This is temporary while devices are added or removed. If it persists, the device or its driver is at " +
+		"fault: see the kernel log, and reload the driver or reset the device"
+	if errors.Is(problem, fs.ErrPermission) {
+		hint = permissionHint
 	}
-	return devices, nil
+	u := machine.UnreadDevice{Name: name, Physical: d.Physical, Problem: fmt.Sprintf(what, problem, hint)}
+	if a, err := address(name); err == nil {
+		u.Address = &a
+	}
+	return u
+}
+
+// leaveOut moves the devices with problems to the unread ones.
+func leaveOut(
+	devices []machine.Device, unread []machine.UnreadDevice, problems map[machine.Address]error,
+) ([]machine.Device, []machine.UnreadDevice) {
+	devices = slices.DeleteFunc(devices, func(d machine.Device) bool {
+		problem := problems[d.Address]
+		if problem != nil {
+			unread = append(unread, unreadDevice(d.Address.String(), d, problem))
+		}
+		return problem != nil
+	})
+	slices.SortFunc(unread, func(a, b machine.UnreadDevice) int { return strings.Compare(a.Name, b.Name) })
+	return devices, unread
 }
 
 func (r *Reader) device(name string) (dev machine.Device, err error) {
 	at := pciDevices + "/" + name
 	if dev.Address, err = address(name); err != nil {
-		return machine.Device{}, fmt.Errorf("%s: %w", r.root.Path(at), err)
+		return dev, fmt.Errorf("%s: %w", r.root.Path(at), err)
 	}
 	where, err := r.root.Target(at)
 	if err != nil {
-		return machine.Device{}, err
+		return dev, err
 	}
 	if path.Base(where) != name || !strings.HasPrefix(where, "sys/devices/") {
-		return machine.Device{},
-			fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
+		return dev, fmt.Errorf("%s: the link points to %.100q, which is not a path of this device",
+			r.root.Path(at), where)
 	}
 	// Below its real path, so that errors name the file where it is.
 	err = inDir(r.root, where, func(d *Dir) error { return readDevice(d, &dev) })
 	if err != nil {
-		return machine.Device{}, fmt.Errorf("PCI device %s (%s): %w", name, r.root.Path(at), err)
+		err = fmt.Errorf("PCI device %s (%s): %w", name, r.root.Path(at), err)
 	}
-	return dev, nil
+	return dev, err
 }
 
 // address reads the canonical form only: the names of the kernel's directories are the same each
@@ -154,29 +189,39 @@ func readFunctions(d *Dir, dev *machine.Device, names []string) (err error) {
 	return nil
 }
 
-// checkFunctions holds the links between physical and virtual functions against each other.
-func (r *Reader) checkFunctions(devices []machine.Device) error {
+// checkFunctions holds the links between physical and virtual functions against each other, as far
+// as both ends can be read.
+func (r *Reader) checkFunctions(devices []machine.Device, unread []machine.UnreadDevice) map[machine.Address]error {
 	byAddress := make(map[machine.Address]*machine.Device, len(devices))
 	for i := range devices {
 		byAddress[devices[i].Address] = &devices[i]
 	}
+	unknown := map[machine.Address]bool{}
+	for _, u := range unread {
+		if u.Address != nil {
+			unknown[*u.Address] = true
+		}
+	}
+	problems := map[machine.Address]error{}
 	for _, d := range devices {
 		at := r.root.Path(pciDevices + "/" + d.Address.String())
 		for i, address := range d.Virtual {
 			switch vf := byAddress[address]; {
+			case unknown[address]:
 			case vf == nil:
-				return fmt.Errorf("%s/virtfn%d: there is no device %s", at, i, address)
+				problems[d.Address] = fmt.Errorf("%s/virtfn%d: there is no device %s", at, i, address)
 			case vf.Physical == nil || *vf.Physical != d.Address:
-				return fmt.Errorf("%s/virtfn%d: device %s does not name this one as its physical function",
+				problems[address] = fmt.Errorf("%s/virtfn%d: device %s does not name this one as its physical function",
 					at, i, address)
 			}
 		}
-		if d.Physical == nil {
+		if d.Physical == nil || unknown[*d.Physical] {
 			continue
 		}
 		if pf := byAddress[*d.Physical]; pf == nil || !slices.Contains(pf.Virtual, d.Address) {
-			return fmt.Errorf("%s/physfn: device %s does not have this one among its virtual functions", at, d.Physical)
+			problems[d.Address] = fmt.Errorf("%s/physfn: device %s does not have this one among its virtual functions",
+				at, d.Physical)
 		}
 	}
-	return nil
+	return problems
 }

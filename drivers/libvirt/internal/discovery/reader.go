@@ -19,6 +19,8 @@ const None = -1
 type Host struct {
 	Topology
 	Devices []machine.Device
+	// Unread are the PCI devices that are not among Devices, because something is wrong with them.
+	Unread  []machine.UnreadDevice
 	Parents []MdevParent
 	KVM     KVM
 }
@@ -53,13 +55,13 @@ func Read(dir string, want func(mdevType string) bool) (h Host, err error) {
 }
 
 // Read reads everything, but of the types of mediated devices only those that are wanted (nil:
-// all), and checks that the parts agree: each device belongs to a cell that there is.
+// all), and checks that the parts agree: a device of a cell that there is not is unread.
 func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
 	var h Host
 	for _, part := range []func() error{
 		func() (err error) { h.Topology, err = r.Topology(); return err },
-		func() (err error) { h.Devices, err = r.Devices(); return err },
-		func() error { return r.checkCells(h) },
+		func() (err error) { h.Devices, h.Unread, err = r.Devices(); return err },
+		func() error { h.Devices, h.Unread = leaveOut(h.Devices, h.Unread, r.checkCells(h)); return nil },
 		func() (err error) { h.Parents, err = r.MdevParents(want); return err },
 		func() (err error) { h.KVM, err = r.KVM(); return err },
 	} {
@@ -72,15 +74,16 @@ func (r *Reader) Read(want func(mdevType string) bool) (Host, error) {
 	return h, nil
 }
 
-// checkCells ensures that devices are in cells that are online.
-func (r *Reader) checkCells(h Host) error {
+// checkCells finds devices in cells that are not online.
+func (r *Reader) checkCells(h Host) map[machine.Address]error {
+	problems := map[machine.Address]error{}
 	for _, d := range h.Devices {
 		if d.Cell != None && h.Cell(d.Cell) == nil {
-			return fmt.Errorf("%s: %d is not among the cells that are online",
+			problems[d.Address] = fmt.Errorf("%s: %d is not among the cells that are online",
 				r.root.Path(pciDevices+"/"+d.Address.String()+"/numa_node"), d.Cell)
 		}
 	}
-	return nil
+	return problems
 }
 
 // inDir opens a directory, reads from it, and closes it.
@@ -102,11 +105,14 @@ func (e *HostError) Error() string { return e.cause.Error() + ". " + e.Hint() }
 // Unwrap is the cause.
 func (e *HostError) Unwrap() error { return e.cause }
 
+// permissionHint says what to do about a file that the agent's user must not read.
+const permissionHint = "Let the agent's user read this file, or run the agent as another user; read access is enough"
+
 // Hint is what to do, as a sentence.
 func (e *HostError) Hint() string {
 	switch {
 	case errors.Is(e.cause, fs.ErrPermission):
-		return "Let the agent's user read this file, or run the agent as another user; read access is enough."
+		return permissionHint + "."
 	case absent(e.cause):
 		return "This is temporary while devices are added or removed. If it persists, make sure that the agent sees " +
 			"all of the host's /sys and /proc (containers hide parts of them), and that the option chroot, if set, " +

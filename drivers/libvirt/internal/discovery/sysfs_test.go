@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/test/testhost"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -86,6 +88,54 @@ func TestBrokenHosts(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+}
+
+// TestBrokenDevices: what is wrong with one device takes out that device, and no more. The problem
+// names the file and says what to do.
+func TestBrokenDevices(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, b := range testhost.DeviceBreakages() {
+		t.Run(b.Name, func(t *testing.T) {
+			host := testhost.Sample()
+			tree := render(t, host, scratch(t))
+			testproc.Check(t, b.Apply(tree))
+			got := testproc.Try(Read(string(tree), nil)).Or(t)
+			if len(got.Unread) != 1 || got.Unread[0].Name != b.Device {
+				t.Fatalf("%+v, want %s", got.Unread, b.Device)
+			}
+			u := got.Unread[0]
+			for _, says := range []string{b.File, string(tree), "is left out", "If it persists"} {
+				if !strings.Contains(u.Problem, says) {
+					t.Errorf("%s: want %q in it", u.Problem, says)
+				}
+			}
+			if (u.Address == nil) == strings.HasPrefix(b.Device, "0000:") || len(u.Problem) > 1000 {
+				t.Errorf("%+v", u)
+			}
+			want := truth(t, host)
+			want.Devices = slices.DeleteFunc(want.Devices,
+				func(d machine.Device) bool { return d.Address.String() == b.Device })
+			got.Unread = nil
+			testproc.Same(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+			t.Log(u.Problem)
+		})
+	}
+}
+
+// TestAnUnreadableDevice: where a reader has no rights, the hint is about these.
+func TestAnUnreadableDevice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := scratch(t)
+	tree := render(t, testhost.Sample(), dir)
+	testproc.Check(t, os.Chmod(dir, 0o755))
+	const file = "sys/devices/pci0000:00/0000:00:02.0/0000:06:00.0/class"
+	testproc.Check(t, testhost.Unreadable("", file).Apply(tree))
+	var h Host
+	testproc.Check(t, unprivileged(func() (err error) { h, err = Read(dir, nil); return err }))
+	if len(h.Unread) != 1 || !strings.Contains(h.Unread[0].Problem, file+": permission denied") ||
+		!strings.Contains(h.Unread[0].Problem, "Let the agent's user read") {
+		t.Errorf("%+v, want one that names %s", h.Unread, file)
 	}
 }
 

@@ -42,6 +42,9 @@ func (w *Wanted) moving(s *ownedSubtree) []plugins.Place {
 		(w.hasInventory(assignment.Root, classPCPU) || w.hasInventory(assignment.Cell, classPCPU))
 	var out []plugins.Place
 	for _, uuid := range s.ours {
+		if s.kept[uuid] {
+			continue
+		}
 		v, _ := s.tree.Provider(uuid)
 		p, site := s.wanted[uuid], s.site(uuid)
 		classes := v.Inventories.Classes()

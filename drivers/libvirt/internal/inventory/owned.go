@@ -111,6 +111,8 @@ type ownedSubtree struct {
 	// those that are not wanted stand for.
 	ours   []string
 	former map[string]assignment.Provider
+	// kept says which of ours stay as they are.
+	kept map[string]bool
 	// carried are the classes of huge pages that the root is to have though it is flat.
 	carried map[string]bool
 }

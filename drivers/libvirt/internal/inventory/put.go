@@ -5,7 +5,9 @@ package inventory
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -16,7 +18,8 @@ import (
 // Put changes nothing. If [Wanted.Moving] is not empty before, allocations must move along with it.
 //
 // Providers are found by name, or by the uuid that the driver gives, and adopted; those that should
-// be below another parent are moved and keep uuid and content. The driver's undesired providers are
+// be below another parent are moved and keep uuid and content. Those of [Host.Uncertain] devices
+// stay as they are, below the root if their parent is removed. The driver's undesired providers are
 // removed; one with an unmanaged child stays, empty.
 //
 // An error leaves the tree half edited: discard it then.
@@ -39,6 +42,9 @@ func (w Wanted) PutDraining(
 	gone := make(map[string][]string, len(s.ours)) // classes by uuid
 	for _, uuid := range s.ours {
 		v, _ := tree.Provider(uuid)
+		if s.kept[uuid] {
+			continue
+		}
 		if p := s.wanted[uuid]; p != nil {
 			gone[uuid] = w.surplus(p, v, s.carried)
 		} else {
@@ -47,6 +53,9 @@ func (w Wanted) PutDraining(
 	}
 	inventories := w.choose(s, gone)
 	for i := range w.Providers {
+		if s.kept[s.uuids[i]] {
+			continue
+		}
 		if err := w.put(s, i, inventories[i]); err != nil {
 			return fmt.Errorf("resource provider %q: %w", w.Providers[i].Name, err)
 		}
@@ -58,7 +67,7 @@ func (w Wanted) PutDraining(
 			}
 		}
 	}
-	stays := map[string]bool{}
+	stays := maps.Clone(s.kept)
 	for place, inv := range draining {
 		stays[place.Provider] = true
 		if _, err := tree.SetInventory(place.Provider, place.Class, inv); err != nil {
@@ -67,7 +76,7 @@ func (w Wanted) PutDraining(
 	}
 	for _, uuid := range slices.Backward(s.ours) { // children before their parents
 		switch _, former := s.former[uuid]; {
-		case !former || len(tree.Children(uuid)) > 0:
+		case !s.kept[uuid] && (!former || len(tree.Children(uuid)) > 0):
 		case stays[uuid]:
 			if err := s.keepBelowRoot(uuid, stays); err != nil {
 				return err
@@ -105,7 +114,7 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*ownedSubtree, 
 			node.Name, root, w.Providers[0].Name)
 	}
 	s := &ownedSubtree{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)),
-		former: map[string]assignment.Provider{}, carried: map[string]bool{}}
+		former: map[string]assignment.Provider{}, kept: map[string]bool{}, carried: map[string]bool{}}
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		uuid, there, err := s.find(p)
@@ -116,6 +125,9 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*ownedSubtree, 
 			return nil, fmt.Errorf("resource providers %q and %q would both become %s", other.Name, p.Name, uuid)
 		}
 		s.wanted[uuid] = p
+		if p.kept && there {
+			s.kept[uuid] = true
+		}
 		s.uuids, s.exists = append(s.uuids, uuid), append(s.exists, there)
 	}
 	for _, uuid := range tree.Subtree(root) {
@@ -126,6 +138,9 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*ownedSubtree, 
 				continue
 			}
 			s.former[uuid] = site
+			if key := strings.TrimPrefix(v.Name, node.Name+"_"); site.Kind == assignment.PCI && w.uncertain[key] {
+				s.kept[uuid] = true
+			}
 		}
 		s.ours = append(s.ours, uuid)
 	}

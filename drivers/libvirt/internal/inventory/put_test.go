@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -119,6 +120,73 @@ func TestNovasTreeNeedsNoChange(t *testing.T) {
 		if changes := providertree.Diff(before, tree); !changes.Empty() || len(moving) > 0 {
 			t.Errorf("%s: %v is moving; (-Nova +driver):\n%s", name, moving, cmp.Diff(dump(before), dump(tree)))
 		}
+	}
+}
+
+// TestProvidersOfUncertainDevicesStayAsTheyAre: whatever else becomes of the tree, what it has of a
+// device that cannot be read is not touched. It moves only if the cell that it is below goes.
+func TestProvidersOfUncertainDevicesStayAsTheyAre(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, change := range map[string]func(*inventory.Host){
+		"gone":    func(h *inventory.Host) { h.PCI = nil },
+		"smaller": func(h *inventory.Host) { h.PCI[0].Devices = h.PCI[0].Devices[:1] },
+		"without a cell": func(h *inventory.Host) {
+			h.PCI[0].Cell, h.Mdevs[0].Cell = machine.NoCell, machine.NoCell
+		},
+		"with other traits": func(h *inventory.Host) {
+			h.PCI[0].Traits, h.MdevTraits = nil, []string{"CUSTOM_NVIDIA_T4"}
+		},
+		"of another class":       func(h *inventory.Host) { h.PCI[0].Class = "CUSTOM_OTHER" },
+		"gone with other things": func(h *inventory.Host) { h.PCI, h.PMEM, h.Traits = nil, nil, nil },
+	} {
+		for _, s := range []inventory.Settings{settings(), nestedSettings()} {
+			t.Run(fmt.Sprint(name, ", nested: ", s.Nested), func(t *testing.T) {
+				before := novas(t)
+				if s.Nested {
+					before = put(t, want(t, twoSockets(t), s), before)
+				}
+				h := twoSockets(t)
+				h.Uncertain = map[string]bool{"0000:86:00.0": true, "pci_0000_3b_00_0": true}
+				change(&h)
+				after := put(t, want(t, h, s), before)
+				for _, uuid := range []string{novaNIC, novaGPU0} {
+					was, _ := before.Provider(uuid)
+					is, _ := after.Provider(uuid)
+					testproc.Same(t, cmp.Diff(was, is))
+				}
+				back := put(t, want(t, twoSockets(t), s), after)
+				if same := put(t, want(t, twoSockets(t), s), before); !back.Equal(same) {
+					t.Errorf("when it can be read again (-want +got):\n%s", cmp.Diff(dump(same), dump(back)))
+				}
+
+				s.Nested = !s.Nested
+				w := want(t, h, s)
+				moved := before.Clone()
+				must(t, w.Put(moved, root))
+				for _, uuid := range []string{novaNIC, novaGPU0} {
+					was, _ := before.Provider(uuid)
+					is, found := moved.Provider(uuid)
+					was.ParentUUID = root
+					testproc.Same(t, cmp.Diff(was, is))
+					if !found {
+						t.Errorf("%s is gone:\n%s", was.Name, dump(moved))
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestUncertainDevicesThatAreNotOffered: a provider of mediated devices whose type is switched off
+// goes, also if something of its device cannot be read: that is known.
+func TestUncertainDevicesThatAreNotOffered(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := twoSockets(t)
+	h.Uncertain = map[string]bool{"pci_0000_3b_00_0": true}
+	h.Mdevs = h.Mdevs[1:]
+	after := put(t, want(t, h, settings()), novas(t))
+	if _, there := after.Provider(novaGPU0); there {
+		t.Errorf("it is still there:\n%s", dump(after))
 	}
 }
 

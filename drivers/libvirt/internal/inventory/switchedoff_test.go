@@ -22,6 +22,7 @@ func everything(t tester) inventory.Host {
 	h := twoSockets(t)
 	h.Taken = map[machine.Address]bool{h.PCI[0].Devices[0].Address: true}
 	h.MdevTraits = []string{"CUSTOM_NVIDIA_222"}
+	h.Uncertain = map[string]bool{"0000:99:00.0": true}
 	h.SharedDisk = true
 	for field, value := range reflect.ValueOf(h).Fields() {
 		if value.IsZero() {

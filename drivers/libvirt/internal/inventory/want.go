@@ -43,6 +43,7 @@ func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
 	b.w = Wanted{
 		ownedTraits: slices.Clone(h.OwnedTraits), mdevTraits: slices.Clone(h.MdevTraits),
 		mdevClasses: map[string]bool{classVGPU: true}, pciClasses: map[string]bool{},
+		uncertain: maps.Clone(h.Uncertain),
 	}
 	b.root()
 	if s.Nested {
@@ -329,7 +330,7 @@ func (b *builder) below(device string, cell int) string {
 	}
 	if cell != machine.NoCell {
 		b.inUnknownCell = append(b.inUnknownCell, fmt.Sprintf("%s (%d)", device, cell))
-	} else if len(b.cells) > 1 {
+	} else if len(b.cells) > 1 && !b.Uncertain[device] {
 		b.withoutCell = append(b.withoutCell, device)
 	}
 	return b.Node
@@ -360,7 +361,7 @@ func (b *builder) mdevs() {
 			continue // the provider goes, as in Nova
 		}
 		p := Provider{
-			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device,
+			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device, kept: b.Uncertain[m.Device],
 			Traits:    append([]string{traitNova}, m.Traits...),
 			Site:      assignment.Provider{Kind: assignment.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class},
 			typeTrait: m.TypeTrait,
@@ -379,6 +380,7 @@ func (b *builder) pci() {
 		b.w.pciClasses[d.Class] = true
 		p := Provider{
 			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix,
+			kept:   b.Uncertain[d.Suffix],
 			Traits: append([]string{traitNova}, d.Traits...),
 			Site:   assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}

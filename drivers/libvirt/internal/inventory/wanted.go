@@ -22,6 +22,7 @@ type Wanted struct {
 	Providers []Provider
 
 	ownedTraits, mdevTraits []string
+	uncertain               map[string]bool
 	mdevClasses, pciClasses map[string]bool
 }
 
@@ -38,6 +39,8 @@ type Provider struct {
 	// Site is what the provider stands for on the host.
 	Site assignment.Provider
 
+	// kept providers stay as they are where they exist.
+	kept bool
 	// typeTrait describes the provider whether it is desired or not: an administrator may have set
 	// it.
 	typeTrait string
@@ -106,6 +109,10 @@ type Host struct {
 	// where they are not wanted, they are removed.
 	MdevTraits []string
 	PCI        []selection.PCIProvider
+	// Uncertain are the keys of the providers of devices about which not all is known: a provider
+	// that exists stays as it is. One of PCI devices does so even if it is not in PCI, because what
+	// would be there is not known.
+	Uncertain map[string]bool
 	// Taken are the PCI devices that some domain has. A provider for one use of which one is taken
 	// is used up.
 	Taken      map[machine.Address]bool

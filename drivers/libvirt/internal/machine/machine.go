@@ -24,6 +24,9 @@ type Machine struct {
 	// Cells are the NUMA cells; a host without NUMA has one, number 0.
 	Cells   []Cell
 	Devices []Device
+	// Unread are PCI devices about which not enough is known to be among Devices. One that makes
+	// mediated devices is among Parents all the same.
+	Unread []UnreadDevice
 	// Parents are the devices that mediated devices are made of, by name.
 	Parents []MdevParent
 }
@@ -99,6 +102,28 @@ type Device struct {
 	// be, 0 for a device without SR-IOV.
 	Virtual    []Address
 	MaxVirtual int
+}
+
+// UnreadDevice is a PCI device whose files cannot be read, or contradict those of others.
+type UnreadDevice struct {
+	// Name is the kernel's; Address is nil where it is not an address.
+	Name    string
+	Address *Address
+	// Physical is its physical function, nil if it has none or that is not known.
+	Physical *Address
+	// Problem names the file and says what is wrong with it and what to do, without a full stop.
+	Problem string
+}
+
+// UnreadAddresses are the addresses of the devices that are unread.
+func (m Machine) UnreadAddresses() map[Address]bool {
+	out := map[Address]bool{}
+	for _, u := range m.Unread {
+		if u.Address != nil {
+			out[*u.Address] = true
+		}
+	}
+	return out
 }
 
 // MdevParent is a device that can create mediated devices: a PCI device (a virtual function too),

@@ -113,6 +113,49 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 	return out, h.discrepancies(m, out), nil
 }
 
+// Uncertain are the suffixes of the providers that may stand for devices that are unread, as far as
+// a spec may match these: the device's own, and that of its physical function.
+//
+// Cost: O(devices + unread devices × specs).
+func (s PCISpecs) Uncertain(m machine.Machine) []string {
+	if !s.report || len(m.Unread) == 0 {
+		return nil
+	}
+	physical := map[machine.Address]machine.Address{}
+	for _, d := range m.Devices {
+		for _, vf := range d.Virtual {
+			physical[vf] = d.Address
+		}
+	}
+	var out []string
+	for _, u := range m.Unread {
+		if u.Address == nil {
+			continue
+		}
+		addresses := []machine.Address{*u.Address}
+		if pf, known := physical[*u.Address]; known {
+			addresses = append(addresses, pf)
+		}
+		if u.Physical != nil {
+			addresses = append(addresses, *u.Physical)
+		}
+		if slices.ContainsFunc(s.list, func(one spec) bool { return one.network == "" && one.mayMatch(addresses) }) {
+			for _, a := range addresses {
+				out = append(out, pciSuffix(a))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// mayMatch reports whether a spec may match a device of which only these addresses are known.
+func (s *spec) mayMatch(addresses []machine.Address) bool {
+	return slices.ContainsFunc(addresses, s.address.match)
+}
+
+func pciSuffix(a machine.Address) string { return strings.ToUpper(a.String()) }
+
 // host has the devices of a host and the specs that they are matched with.
 type host struct {
 	byAddress map[machine.Address]*machine.Device
@@ -223,7 +266,7 @@ func pciClassName(s *spec, d *machine.Device) string {
 // its virtual ones.
 func (b *providerBuilder) provider(at machine.Address, of *machine.Device) PCIProvider {
 	p := PCIProvider{
-		Suffix: strings.ToUpper(at.String()), Address: at, Cell: machine.NoCell,
+		Suffix: pciSuffix(at), Address: at, Cell: machine.NoCell,
 		Class:  pciClassName(b.specs[0], b.devices[0]),
 		Traits: slices.Clone(b.specs[0].traits), OneTimeUse: b.specs[0].oneTime,
 	}
@@ -242,8 +285,14 @@ func (b *providerBuilder) provider(at machine.Address, of *machine.Device) PCIPr
 // discrepancies adds what is valid about the specs but probably not intended.
 func (h *host) discrepancies(m machine.Machine, providers []PCIProvider) []machine.Discrepancy {
 	var discrepancies []machine.Discrepancy
+	var unread []machine.Address
+	for _, u := range m.Unread {
+		if u.Address != nil {
+			unread = append(unread, *u.Address)
+		}
+	}
 	for i := range h.specs {
-		if d, ok := h.unused(&h.specs[i], h.uses[i]); ok {
+		if d, ok := h.unused(&h.specs[i], h.uses[i]); ok && !h.specs[i].mayMatch(unread) {
 			discrepancies = append(discrepancies, d)
 		}
 	}
