@@ -130,6 +130,54 @@ func TestOneBrokenDeviceIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestOddCells: a flat tree does not depend on the CPUs of the cells: where these are not as on a
+// host, a warning says the cause, and the CPUs that are online are reported. A tree of cells is
+// refused, with the cause and what to do; the first time that may pass by itself.
+func TestOddCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h := testhost.Sample()
+	for _, b := range testhost.OddCells() {
+		t.Run(b.Name, func(t *testing.T) {
+			r := newRig(t, h, newDaemon(t, h).open, nil)
+			tree := newTree(t)
+			r.mustPass(tree)
+			want := tree.Clone()
+			vcpu, _ := want.Inventory(nodeUUID, "VCPU")
+			vcpu.Total, vcpu.MaxUnit = int64(b.Online), int64(b.Online)
+			testproc.Try(want.SetInventory(nodeUUID, "VCPU", vcpu)).Or(t)
+			if b.Online < 16 { // one thread of each core is left
+				testproc.Try(want.RemoveTraits(nodeUUID, "HW_CPU_HYPERTHREADING")).Or(t)
+			}
+			testproc.Check(t, b.Apply(testhost.Tree(r.chroot)))
+			if r.mustPass(tree); !tree.Equal(want) {
+				t.Errorf("the tree is not as wanted: %+v", providertree.Diff(want, tree))
+			}
+			if w := r.Warnings(); len(w) != 1 || w[0].Name != "numa-odd" || !strings.Contains(w[0].Text, b.Cause) ||
+				!strings.Contains(w[0].Text, b.File) {
+				t.Errorf("%+v, want numa-odd with %q and %q", w, b.Cause, b.File)
+			}
+
+			testproc.Check(t, r.configure(map[string]any{"numa": "nested"}))
+			for turn := range 2 {
+				err := r.refused(newTree(t))
+				for _, says := range []string{
+					b.File, b.Cause, `numa = "nested"`, "This is temporary", `set numa = "flat"`,
+				} {
+					if err == nil || !strings.Contains(err.Error(), says) {
+						t.Errorf("%v, want %q in it", err, says)
+					}
+				}
+				if wait := errors.Is(err, plugins.ErrNotReady); wait != (turn == 0) {
+					t.Errorf("pass %d: NotReady is %v: %v", turn+1, wait, err)
+				}
+			}
+			remove(t, r.chroot, "sys", "proc")
+			testproc.Try(h.Sysfs(r.chroot)).Or(t)
+			r.mustPass(newTree(t))
+		})
+	}
+}
+
 // TestUnreadableLibvirtDataIsADiscrepancy: what is wrong with one thing is no reason to say nothing
 // of the host: a warning says what is not known for it, and nothing less is reported.
 func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {

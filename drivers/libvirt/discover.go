@@ -199,12 +199,14 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 			return d.hostError(err)
 		}
 	}
-	d.lastHostError = ""
+	if host.Odd == nil {
+		d.lastHostError = ""
+	}
 	f.machine, f.sev = host.Machine(f.caps.Arch), host.KVM.SEV
 	f.threaded = threaded(f.machine)
 	d.discrepancies.add(unreadDiscrepancies(f.machine.Unread))
 	if f.hypervisor != testDriver {
-		if len(cfg.power.Switchable()) == 0 { // libvirt knows less of CPUs that are offline
+		if len(cfg.power.Switchable()) == 0 && host.Odd == nil { // libvirt knows less of CPUs that are offline
 			d.checkThreads(*f)
 		}
 		discrepancies, err := d.compare(ctx, cfg, l, *f)
@@ -215,6 +217,24 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 	}
 	f.machine = f.machine.InOnlyCell() // not before it is compared with libvirt's
 	return d.markPowered(cfg, discovery.Root(cfg.Chroot), f)
+}
+
+// checkCells refuses a tree of NUMA cells whose CPUs cannot be relied on. A flat one needs only the
+// CPUs that are online.
+func (d *Driver) checkCells(m machine.Machine, nested bool) error {
+	if m.Odd == nil {
+		return nil
+	}
+	if nested {
+		return driverError(d.hostError(fmt.Errorf("a tree of NUMA cells (numa = \"nested\") needs cells that each "+
+			"have CPUs of their own: %w. This is temporary while CPUs are switched on or off. If it persists, start "+
+			"the kernel without numa=fake, run the agent where it sees all of the host's /sys, or set numa = \"flat\"",
+			m.Odd)))
+	}
+	d.discrepancies.addIf(true, "numa-odd",
+		"NUMA cells do not have CPUs of their own: %v. The driver reports the CPUs that are online; guests are not "+
+			"placed near their devices", m.Odd)
+	return nil
 }
 
 // unreadDiscrepancies name the PCI devices that are left out, one by one unless there are many.
@@ -279,9 +299,12 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	reported := capabilities.Libvirt{Caps: f.caps, Online: f.onlineCPUs()}
 	cells := f.machine
 	cells.Devices, cells.Parents = nil, nil
-	managed := cfg.power.Switchable() // go on and off between the two answers
-	discrepancies := machine.Compare(cells.Without(managed),
-		capabilities.FromLibvirt(reported).Without(managed), cfg.types.Enabled)
+	ignored := cfg.power.Switchable() // go on and off between the two answers
+	if cells.Odd != nil {
+		ignored = reported.Online
+	}
+	discrepancies := machine.Compare(cells.Without(ignored),
+		capabilities.FromLibvirt(reported).Without(ignored), cfg.types.Enabled)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err

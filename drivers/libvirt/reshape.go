@@ -93,6 +93,9 @@ func (d *Driver) updateCopy(
 	ctx context.Context, cfg config, c choice, before, tree *providertree.Tree, root string, nested bool,
 	allocations providertree.Allocations,
 ) (providertree.Allocations, error) {
+	if err := d.checkCells(c.machine, nested); err != nil {
+		return nil, err
+	}
 	wanted, odd, err := inventory.Want(c.host, cfg.settings(nested))
 	if err != nil {
 		return nil, err

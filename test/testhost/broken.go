@@ -3,6 +3,7 @@
 package testhost
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -59,7 +60,6 @@ func Breakages() []Breakage {
 		Text("a distance in words", cell1+"distance", "far 10\n"),
 		Text("a cell that is not nearest to itself", cell1+"distance", "21 0\n"),
 		Text("a cell with another's CPUs", cell1+"cpulist", "0-3,8-11\n"),
-		Text("a cell with a CPU that is not there", cell1+"cpulist", "4-7,12-16\n"),
 		{Name: "a cell without one of its CPUs", File: "sys/devices/system/node",
 			Apply: func(t Tree) error { return t.Write(cell1+"cpulist", "4-7,12-14\n") }},
 		Text("garbage for a number of pages", cell1+"hugepages/hugepages-2048kB/nr_hugepages", "many\n"),
@@ -81,6 +81,38 @@ func Breakages() []Breakage {
 		Dangling("a mediated device without its directory", "sys/bus/mdev/devices/"+uuid),
 		Huge("a list of CPUs without end", cpus+"online"),
 	})
+}
+
+// OddCells returns what [Sample] can show of CPUs and cells that is not so on a host: a flat tree
+// has the CPUs that are online nevertheless. A reader must name the file, and say the cause.
+func OddCells() []Oddity {
+	const (
+		cell0  = "sys/devices/system/node/node0/"
+		fake   = "numa=fake"
+		inside = "in a container"
+	)
+	shared := func(t Tree) error {
+		return errors.Join(t.Write(cell0+"cpulist", "0-15\n"), t.Write(cell1+"cpulist", "0-15\n"))
+	}
+	return []Oddity{
+		{Breakage{Name: "cells of numa=fake", File: cell1 + "cpulist", Apply: func(t Tree) error {
+			return errors.Join(shared(t), t.Write("proc/cmdline", "BOOT_IMAGE=/vmlinuz ro numa=fake=2U quiet\n"))
+		}}, "the kernel was started with numa=fake", 16},
+		{Breakage{Name: "cells that share CPUs", File: cell1 + "cpulist", Apply: shared}, fake, 16},
+		{Text("a cell with a CPU that is not there", cell1+"cpulist", "4-7,12-16\n"), inside, 16},
+		{Breakage{Name: "a container with some CPUs", File: cpus + "cpu0/topology/thread_siblings_list",
+			Apply: func(t Tree) error { return t.Write(cpus+"online", "0-3\n") }}, inside, 4},
+		{Breakage{Name: "a container with the second threads", File: cpus + "cpu9/topology/thread_siblings_list",
+			Apply: func(t Tree) error { return t.Write(cpus+"online", "9,12\n") }}, inside, 2},
+	}
+}
+
+// Oddity is a breakage that a flat tree survives.
+type Oddity struct {
+	Breakage
+	// Cause is what an error about it must say, Online how many CPUs are online.
+	Cause  string
+	Online int
 }
 
 // DeviceBreakages returns what can be wrong with one PCI device: a reader must leave out that

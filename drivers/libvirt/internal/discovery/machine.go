@@ -15,7 +15,7 @@ import (
 // in a package; then all cores of that package have the number of their first CPU. Parents of
 // mediated devices are named as libvirt names them.
 func (h Host) Machine(arch string) machine.Machine {
-	m := machine.Machine{Arch: arch}
+	m := machine.Machine{Arch: arch, Odd: h.Odd}
 	ambiguous := h.ambiguousPackages()
 	for _, c := range h.CPUs {
 		cpu := machine.CPU{ID: c.ID, Online: c.Online,

@@ -139,6 +139,48 @@ func TestAnUnreadableDevice(t *testing.T) {
 	}
 }
 
+// TestOddCells: where cells share CPUs, or name some that are not online, the reader says so, with
+// the likely cause, and has each CPU that is online in one cell.
+func TestOddCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, b := range testhost.OddCells() {
+		t.Run(b.Name, func(t *testing.T) {
+			tree := render(t, testhost.Sample(), scratch(t))
+			testproc.Check(t, b.Apply(tree))
+			h := testproc.Try(Read(string(tree), nil)).Or(t)
+			for _, says := range []string{b.File, b.Cause} {
+				if h.Odd == nil || !strings.Contains(h.Odd.Error(), says) {
+					t.Errorf("%v, want %q in it", h.Odd, says)
+				}
+			}
+			online, inCells := 0, map[int]int{}
+			for _, c := range h.CPUs {
+				if c.Online {
+					online++
+				}
+			}
+			for _, cell := range h.Cells {
+				for _, id := range cell.CPUs {
+					if c := h.CPU(id); c == nil || !c.Online || c.Cell != cell.ID {
+						t.Errorf("cell %d has CPU %d, which is %+v", cell.ID, id, c)
+					}
+					inCells[id]++
+				}
+			}
+			if online != b.Online || len(inCells) != online {
+				t.Errorf("%d CPUs are online, and %v in cells, want %d", online, inCells, b.Online)
+			}
+			if h.Machine("").Odd == nil {
+				t.Error("the machine does not say so")
+			}
+			t.Log(h.Odd)
+		})
+	}
+	if h := testproc.Try(Read(string(render(t, testhost.ManyCells(), scratch(t))), nil)).Or(t); h.Odd != nil {
+		t.Errorf("%v: nothing is wrong with it", h.Odd)
+	}
+}
+
 // TestBrokenEncryption: a host that contradicts itself about memory encryption is not one without
 // it.
 func TestBrokenEncryption(t *testing.T) {

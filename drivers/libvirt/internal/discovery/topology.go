@@ -21,6 +21,10 @@ type Topology struct {
 	// NoNUMA says that the kernel was built without NUMA. There is one cell then, number 0, with
 	// all CPUs and all memory.
 	NoNUMA bool
+	// Odd is what the files say of CPUs and cells that is not so on a host, with the likely cause:
+	// CPUs in several cells (numa=fake), or in lists though they are not online (containers). Each
+	// online CPU is in the first of its cells then, and only in that. Nil if all agree.
+	Odd error
 }
 
 // CPU is a logical CPU: a hardware thread.
@@ -77,7 +81,7 @@ const (
 
 // Topology reads CPUs and cells.
 func (r *Reader) Topology() (t Topology, err error) {
-	if err := inDir(r.root, cpuDir, func(d *Dir) error { t.CPUs, err = readCPUs(d); return err }); err != nil {
+	if err := inDir(r.root, cpuDir, func(d *Dir) error { return t.readCPUs(d) }); err != nil {
 		return Topology{}, withHint(err)
 	}
 	err = inDir(r.root, nodeDir, func(d *Dir) error { return t.readCells(d) })
@@ -90,42 +94,72 @@ func (r *Reader) Topology() (t Topology, err error) {
 	if err != nil {
 		return Topology{}, withHint(err)
 	}
+	if t.Odd != nil {
+		t.Odd = fmt.Errorf("%w: %s", t.Odd, r.oddCause(t.Odd))
+	}
 	return t, nil
 }
 
-func readCPUs(d *Dir) ([]CPU, error) {
+var (
+	errShared    = errors.New("cells share CPUs")
+	errNotOnline = errors.New("it is not online")
+)
+
+// oddCause is what files that do not agree come from.
+func (r *Reader) oddCause(odd error) string {
+	if errors.Is(odd, errNotOnline) {
+		return "so it is in a container that shows only some of the host's CPUs as online, and for a moment while " +
+			"CPUs are switched on or off"
+	}
+	line, err := r.root.Text("proc/cmdline")
+	if err == nil && slices.ContainsFunc(strings.Fields(line),
+		func(option string) bool { return strings.HasPrefix(option, "numa=fake") }) {
+		return "the kernel was started with numa=fake (/proc/cmdline), which makes cells up"
+	}
+	return "so it is with the kernel's option numa=fake, which makes cells up"
+}
+
+// odd keeps the first oddity.
+func (t *Topology) odd(err error) {
+	if t.Odd == nil {
+		t.Odd = err
+	}
+}
+
+// readCPUs reads the CPUs, without their cells.
+func (t *Topology) readCPUs(d *Dir) error {
 	var sets [3][]int
 	for i, name := range []string{"present", "online", "isolated"} {
 		set, err := value(d, name, cpuSet)
 		switch {
 		case i >= 2 && absent(err): // older kernels, and those built without
 		case err != nil:
-			return nil, err
+			return err
 		case i < 2 && len(set) == 0:
-			return nil, malformed(d, name, "", "it names no CPU")
+			return malformed(d, name, "", "it names no CPU")
 		}
 		sets[i] = set
 	}
 	present, online, isolated := sets[0], sets[1], sets[2]
 	for _, id := range online {
 		if !has(present, id) {
-			return nil, malformed(d, "present", machine.FormatCPUs(present), "CPU %d is online but not present", id)
+			return malformed(d, "present", machine.FormatCPUs(present), "CPU %d is online but not present", id)
 		}
 	}
-	cpus := make([]CPU, len(present))
+	t.CPUs = make([]CPU, len(present))
 	for i, id := range present {
-		cpus[i] = CPU{ID: id, Online: has(online, id),
+		t.CPUs[i] = CPU{ID: id, Online: has(online, id),
 			Isolated: has(isolated, id), Cell: None, Package: None, Core: None}
 	}
-	return cpus, readCores(d, Topology{CPUs: cpus})
+	return t.readCores(d)
 }
 
 // readCores fills in where the online CPUs are, core by core.
-func readCores(d *Dir, t Topology) error {
+func (t *Topology) readCores(d *Dir) error {
 	for i := range t.CPUs {
 		if c := &t.CPUs[i]; c.Online {
 			name := fmt.Sprintf("cpu%d/topology", c.ID)
-			if err := inDir(d, name, func(d *Dir) error { return readCore(d, t, c) }); err != nil {
+			if err := inDir(d, name, func(d *Dir) error { return t.readCore(d, c) }); err != nil {
 				return err
 			}
 		}
@@ -133,11 +167,13 @@ func readCores(d *Dir, t Topology) error {
 	return nil
 }
 
-func readCore(d *Dir, t Topology, c *CPU) (err error) {
+func (t *Topology) readCore(d *Dir, c *CPU) (err error) {
 	const siblings = "thread_siblings_list"
-	if c.Siblings, err = value(d, siblings, cpuSet); err != nil {
+	all, err := value(d, siblings, cpuSet)
+	if err != nil {
 		return err
 	}
+	c.Siblings = t.online(d, siblings, all)
 	if !has(c.Siblings, c.ID) {
 		return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d is not its own sibling", c.ID)
 	}
@@ -150,16 +186,23 @@ func readCore(d *Dir, t Topology, c *CPU) (err error) {
 		c.Package, c.Core = first.Package, first.Core
 		return nil
 	}
-	for _, s := range c.Siblings {
-		if other := t.CPU(s); other == nil || !other.Online {
-			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d is not online", s)
-		}
-	}
 	if c.Package, err = value(d, "physical_package_id", ordinal); err != nil {
 		return err
 	}
 	c.Core, err = value(d, "core_id", ordinal)
 	return err
+}
+
+// online are the CPUs of a file that are online. Others are odd.
+func (t *Topology) online(d *Dir, name string, cpus []int) []int {
+	return slices.DeleteFunc(slices.Clone(cpus), func(id int) bool {
+		cpu := t.CPU(id)
+		off := cpu == nil || !cpu.Online
+		if off {
+			t.odd(fmt.Errorf("%s: %.60q has CPU %d: %w", d.Path(name), machine.FormatCPUs(cpus), id, errNotOnline))
+		}
+		return off
+	})
 }
 
 func has(set []int, id int) bool {
@@ -200,8 +243,9 @@ func (t *Topology) readCells(d *Dir) error {
 				return malformed(d, "distance", fmt.Sprint(c.Distances),
 					"expected %d distances, the smallest to cell %d", len(ids), id)
 			}
+			c.CPUs = t.assignCPUs(d, c)
 			t.Cells = append(t.Cells, c)
-			return t.assignCPUs(d, c)
+			return nil
 		})
 		if err != nil {
 			return err
@@ -209,25 +253,28 @@ func (t *Topology) readCells(d *Dir) error {
 	}
 	for _, c := range t.CPUs {
 		if c.Online && c.Cell == None {
+			if t.Odd != nil {
+				return t.Odd
+			}
 			return fmt.Errorf("%s: CPU %d is online but in no cell", d.Path("node*/cpulist"), c.ID)
 		}
 	}
 	return nil
 }
 
-// assignCPUs sets the cell of each of its CPUs.
-func (t *Topology) assignCPUs(d *Dir, c Cell) error {
-	for _, id := range c.CPUs {
+// assignCPUs sets the cell of each CPU of a cell that is online and in no cell yet, and returns
+// these.
+func (t *Topology) assignCPUs(d *Dir, c Cell) []int {
+	return slices.DeleteFunc(t.online(d, "cpulist", c.CPUs), func(id int) bool {
 		cpu := t.CPU(id)
-		if cpu == nil || !cpu.Online {
-			return malformed(d, "cpulist", machine.FormatCPUs(c.CPUs), "CPU %d is not online", id)
+		if cpu.Cell == None {
+			cpu.Cell = c.ID
+			return false
 		}
-		if cpu.Cell != None {
-			return malformed(d, "cpulist", machine.FormatCPUs(c.CPUs), "CPU %d is in cell %d already", id, cpu.Cell)
-		}
-		cpu.Cell = c.ID
-	}
-	return nil
+		t.odd(fmt.Errorf("%s: %.60q has CPU %d, which is in cell %d already: %w",
+			d.Path("cpulist"), machine.FormatCPUs(c.CPUs), id, cpu.Cell, errShared))
+		return true
+	})
 }
 
 // readOffline sets the cell of each offline CPU. The lists of the cells leave it out, and its

@@ -22,7 +22,10 @@ type Machine struct {
 	Arch string
 	CPUs []CPU
 	// Cells are the NUMA cells; a host without NUMA has one, number 0.
-	Cells   []Cell
+	Cells []Cell
+	// Odd is why the cells of the CPUs cannot be relied on (numa=fake, a container), nil if they
+	// can.
+	Odd     error
 	Devices []Device
 	// Unread are PCI devices about which not enough is known to be among Devices. One that makes
 	// mediated devices is among Parents all the same.
