@@ -52,6 +52,8 @@ type config struct {
 	NUMA       string `json:"numa"`
 	Unplaced   string `json:"unplaced_consumers"`
 	SharedDisk bool   `json:"shared_disk"`
+	// IgnoredCells are the NUMA cells that are left out of the tree.
+	IgnoredCells []int `json:"numa_ignore_cells"`
 	selection.CPUConfig
 	selection.PowerConfig
 	selection.PagesConfig

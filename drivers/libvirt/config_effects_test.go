@@ -56,6 +56,7 @@ func switches(other string) map[string]switched {
 		"initial_ram_allocation_ratio":  {3, nil, false},
 		"initial_disk_allocation_ratio": {3, nil, false},
 		"numa":                          {"nested", nil, false},
+		"numa_ignore_cells":             {[]int{3}, nil, false},
 		"unplaced_consumers":            {"guess", table{"numa": "nested"}, true},
 		"shared_disk":                   {true, nil, false},
 		"cpu_shared_set":                {"1-3", nil, false},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/inventory"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
+	"github.com/compute-agent/compute-agent/plugins"
 )
 
 const (
@@ -215,8 +218,52 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 		}
 		d.discrepancies.add(discrepancies)
 	}
+	if err := d.ignoreCells(cfg, f); err != nil {
+		return err
+	}
 	f.machine = f.machine.InOnlyCell() // not before it is compared with libvirt's
 	return d.markPowered(cfg, discovery.Root(cfg.Chroot), f)
+}
+
+// ignoreCells leaves out the configured cells. Their memory is part of libvirt's figure.
+func (d *Driver) ignoreCells(cfg config, f *facts) error {
+	if len(cfg.IgnoredCells) == 0 {
+		return nil
+	}
+	if f.machine.Odd != nil {
+		d.discrepancies.addIf(true, "numa-ignore", "numa_ignore_cells has no effect: %v", f.machine.Odd)
+		return nil
+	}
+	ignored := machine.SetOf(cfg.IgnoredCells)
+	for _, c := range f.machine.Cells {
+		if ignored[c.ID] {
+			f.memoryKiB -= min(f.memoryKiB, c.MemoryKiB)
+			delete(ignored, c.ID)
+		}
+	}
+	d.discrepancies.addIf(len(ignored) > 0, "numa-ignore",
+		"numa_ignore_cells has NUMA cells that the host does not have: %s",
+		machine.FormatCPUs(slices.Sorted(maps.Keys(ignored))))
+	for _, set := range []struct {
+		key  string
+		cpus []int
+	}{{selection.SharedCPUsKey, cfg.sets.Shared}, {selection.DedicatedCPUsKey, cfg.sets.Dedicated}} {
+		var lost []int
+		for _, c := range f.machine.CPUs {
+			if slices.Contains(cfg.IgnoredCells, c.Cell) && slices.Contains(set.cpus, c.ID) {
+				lost = append(lost, c.ID)
+			}
+		}
+		if len(lost) > 0 {
+			return &plugins.ConfigError{Key: set.key, Problem: fmt.Sprintf(
+				"has CPUs of NUMA cells that numa_ignore_cells leaves out (%s); remove them from one of the two",
+				machine.FormatCPUs(lost))}
+		}
+	}
+	if f.machine = f.machine.WithoutCells(cfg.IgnoredCells); len(f.machine.Cells) == 0 {
+		return &plugins.ConfigError{Key: "numa_ignore_cells", Problem: "leaves out all NUMA cells of the host"}
+	}
+	return nil
 }
 
 // checkCells refuses a tree of NUMA cells whose CPUs cannot be relied on. A flat one needs only the

@@ -171,6 +171,9 @@ func (d *Driver) discoverHost(ctx context.Context, tree *providertree.Tree, node
 	if err != nil {
 		return instances.Host{}, driverError(err)
 	}
+	if err := s.checkCells(c.machine, cfg.NUMA == nested); err != nil {
+		return instances.Host{}, err
+	}
 	wanted, _, err := inventory.Want(c.host, cfg.settings(cfg.NUMA == nested))
 	if err != nil {
 		return instances.Host{}, err

@@ -31,6 +31,7 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 		return choice{}, err
 	}
 	d.discrepancies.add(odd)
+	d.discrepancies.add(f.machine.PartialCells())
 	c.host = inventory.Host{
 		Node: node, Cells: f.machine.Cells, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, MemoryKiB: f.memoryKiB,
 		DiskGB: int64(f.disk.Bytes / bytesPerGiB), SharedDisk: cfg.SharedDisk, Taken: takenDevices(f),

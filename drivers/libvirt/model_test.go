@@ -405,26 +405,36 @@ func compareTo(h testhost.Host, w wish, tree *providertree.Tree, node string) st
 	}
 	d := cmp.Diff(want, reported(tree, node))
 	if w.nested {
-		d += sharesOf(tree, node, "VCPU", w.reservedCPUs) + sharesOf(tree, node, "MEMORY_MB", w.reservedMB)
+		d += sharesOf(tree, node, "VCPU", w.reservedCPUs, nil)
+		without := map[string]bool{}
+		for _, c := range h.Cells {
+			without[fmt.Sprintf("%s_numa_%d", node, c.ID)] = len(h.CellCPUs(c.ID)) == 0
+		}
+		d += sharesOf(tree, node, "MEMORY_MB", w.reservedMB, without)
 	}
 	return d
 }
 
 // sharesOf sees that what is reserved of a class adds up over the cells, each with its share but
-// for one unit.
-func sharesOf(tree *providertree.Tree, node, class string, reserved int64) string {
-	var sum, total int64
+// for one unit. The last ones have only what does not fit into the others.
+func sharesOf(tree *providertree.Tree, node, class string, reserved int64, last map[string]bool) string {
+	var sum, total, more int64
 	cells := map[string]providertree.Inventory{}
 	for p := range tree.All() {
 		if i, has := p.Inventories[class]; has && strings.HasPrefix(p.Name, node+"_numa_") {
-			sum, total = sum+i.Reserved, total+i.Total
+			if sum += i.Reserved; last[p.Name] {
+				more += i.Total
+				continue
+			}
+			total += i.Total
 			cells[p.Name] = i
 		}
 	}
 	var out string
-	if sum != reserved && total > 0 {
+	if sum != reserved && total+more > 0 {
 		out += fmt.Sprintf("%d of %s reserved in all, want %d\n", sum, class, reserved)
 	}
+	reserved = min(reserved, total)
 	for name, i := range cells {
 		if share := float64(reserved) * float64(i.Total) / float64(total); float64(i.Reserved) <= share-1 ||
 			float64(i.Reserved) >= share+1 || i.Reserved > i.Total {

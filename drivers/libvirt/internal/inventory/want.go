@@ -53,7 +53,9 @@ func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
 	b.pci()
 	b.encryption()
 	b.noteUnlocated("inventory-no-cell", "devices that report no NUMA cell", b.withoutCell)
-	b.noteUnlocated("inventory-cells", "devices that report a NUMA cell that the host does not have", b.inUnknownCell)
+	b.noteUnlocated("inventory-cells",
+		"devices that report a NUMA cell that the host does not have, or that numa_ignore_cells leaves out",
+		b.inUnknownCell)
 	b.check()
 	if len(b.problems) > 0 {
 		return Wanted{}, nil, errors.Join(b.problems...)
@@ -233,10 +235,12 @@ func (b *builder) numa() {
 	of := b.cellOf(cells)
 	shared, dedicated := b.count(b.Shared, of), b.count(b.Dedicated, of)
 	var vcpus, memory []int64
+	var withCPUs []bool
 	var kib uint64
 	for _, c := range cells {
 		vcpus = append(vcpus, int64(shared[c.ID]))
 		memory = append(memory, b.memory(c.MemoryKiB, 0).Total)
+		withCPUs = append(withCPUs, len(c.CPUs) > 0)
 		kib += c.MemoryKiB
 	}
 	if b.MemoryKiB > 0 && (kib > b.MemoryKiB+b.MemoryKiB/100 || b.MemoryKiB > kib+kib/100) {
@@ -247,8 +251,11 @@ func (b *builder) numa() {
 				kib/kibPerMiB, b.MemoryKiB/kibPerMiB),
 		)
 	}
-	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus)
-	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory)
+	reservedCPUs := b.share(reservedCPUsKey, classVCPU, b.ReservedCPUs, vcpus, selection.SplitReserved)
+	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory,
+		func(reserved int64, totals []int64) ([]int64, error) {
+			return selection.SplitReservedMemory(reserved, totals, withCPUs)
+		})
 	for i, c := range cells {
 		key := fmt.Sprintf("numa_%d", c.ID)
 		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA},
@@ -299,7 +306,9 @@ func (b *builder) count(cpus []int, of map[int]int) map[int]int {
 
 // share divides what is reserved of a class among the cells. Of what no cell has, nothing is
 // reserved.
-func (b *builder) share(key, class string, reserved int64, totals []int64) []int64 {
+func (b *builder) share(
+	key, class string, reserved int64, totals []int64, split func(reserved int64, totals []int64) ([]int64, error),
+) []int64 {
 	var sum int64
 	for _, t := range totals {
 		sum += t
@@ -312,7 +321,7 @@ func (b *builder) share(key, class string, reserved int64, totals []int64) []int
 		b.addProblem(key, "reserves %d of %s, but the NUMA cells have only %d", reserved, class, sum)
 		return none
 	}
-	shares, err := selection.SplitReserved(reserved, totals)
+	shares, err := split(reserved, totals)
 	if err != nil {
 		b.problems = append(b.problems, err)
 		return none

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -109,6 +110,40 @@ func (m Machine) Without(set []int) Machine {
 		m.Cells[i].CPUs = slices.DeleteFunc(slices.Clone(m.Cells[i].CPUs), func(cpu int) bool { return in[cpu] })
 	}
 	return m
+}
+
+// WithoutCells returns the machine without some of its NUMA cells: without their processors too.
+// Devices keep the number of their cell.
+func (m Machine) WithoutCells(ids []int) Machine {
+	in := SetOf(ids)
+	m.Cells = slices.DeleteFunc(slices.Clone(m.Cells), func(c Cell) bool { return in[c.ID] })
+	m.CPUs = slices.DeleteFunc(slices.Clone(m.CPUs), func(c CPU) bool { return in[c.Cell] })
+	return m
+}
+
+// MemoryOnly reports whether a cell has memory and no processors, not even offline ones.
+func (m Machine) MemoryOnly(c Cell) bool {
+	return c.MemoryKiB > 0 && m.Odd == nil && len(c.CPUs) == 0 &&
+		!slices.ContainsFunc(m.CPUs, func(cpu CPU) bool { return cpu.Cell == c.ID })
+}
+
+// PartialCells describes the NUMA cells that have only processors, or only memory.
+func (m Machine) PartialCells() []Discrepancy {
+	var cells []string
+	for _, c := range m.Cells {
+		switch {
+		case m.MemoryOnly(c):
+			cells = append(cells, fmt.Sprintf("%d has memory only (%d MiB)", c.ID, c.MemoryKiB>>10))
+		case len(c.CPUs) > 0 && c.MemoryKiB == 0:
+			cells = append(cells, fmt.Sprintf("%d has CPUs only (%s)", c.ID, FormatCPUs(c.CPUs)))
+		}
+	}
+	if len(cells) == 0 {
+		return nil
+	}
+	return []Discrepancy{Discrepancyf("numa-partial",
+		"NUMA cells that are not whole: %s. They are reported as what they have; numa_ignore_cells leaves out cells "+
+			"that guests should not use", JoinSome(cells))}
 }
 
 // SetOf returns the members of a list as a set.

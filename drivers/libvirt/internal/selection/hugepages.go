@@ -169,6 +169,35 @@ func SplitReserved(reservedMB int64, totals []int64) ([]int64, error) {
 	return shares, nil
 }
 
+// SplitReservedMemory is [SplitReserved] where some cells have no CPUs: what is reserved for the
+// host is on those with CPUs, where its processes run, as far as it fits there.
+//
+// Cost: O(cells log cells).
+func SplitReservedMemory(reservedMB int64, totals []int64, withCPUs []bool) ([]int64, error) {
+	first, others := slices.Clone(totals), slices.Clone(totals)
+	var fits int64
+	for i, with := range withCPUs {
+		if with {
+			others[i] = 0
+			fits += max(totals[i], 0)
+		} else {
+			first[i] = 0
+		}
+	}
+	shares, err := SplitReserved(min(reservedMB, fits), first)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := SplitReserved(max(reservedMB-fits, 0), others)
+	if err != nil {
+		return nil, err
+	}
+	for i := range shares {
+		shares[i] += rest[i]
+	}
+	return shares, nil
+}
+
 // ReservedPagesKey is the name of the configuration's key, which is Nova's.
 const ReservedPagesKey = "reserved_huge_pages"
 

@@ -233,6 +233,34 @@ func TestSplitReserved(t *testing.T) {
 	}
 }
 
+// TestSplitReservedMemory: cells without CPUs have nothing of what is reserved while it fits into
+// the others. Without such cells it is as it was.
+func TestSplitReservedMemory(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, tc := range []struct {
+		reserved int64
+		totals   []int64
+		with     []bool
+		want     []int64
+	}{
+		{512, []int64{8192, 8192}, []bool{true, true}, []int64{256, 256}},
+		{512, []int64{8192, 8192, 8192}, []bool{true, true, false}, []int64{256, 256, 0}},
+		{512, []int64{8192, 8192}, []bool{false, false}, []int64{256, 256}},
+		{512, []int64{0, 8192}, []bool{true, false}, []int64{0, 512}},
+		{300, []int64{100, 100, 400, 400}, []bool{true, true, false, false}, []int64{100, 100, 50, 50}},
+		{0, []int64{1, 2}, []bool{true, false}, []int64{0, 0}},
+	} {
+		got := testproc.Try(SplitReservedMemory(tc.reserved, tc.totals, tc.with)).Or(t)
+		testproc.Samef(t, cmp.Diff(tc.want, got), "%d of %v, %v", tc.reserved, tc.totals, tc.with)
+	}
+	for _, reserved := range []int64{-1, 11} {
+		var wrong *plugins.ConfigError
+		if got, err := SplitReservedMemory(reserved, []int64{4, 6}, []bool{true, false}); !errors.As(err, &wrong) {
+			t.Errorf("%d: %v, %v", reserved, got, err)
+		}
+	}
+}
+
 func TestSplitReservedIsFair(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
