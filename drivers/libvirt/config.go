@@ -54,6 +54,7 @@ type config struct {
 	SharedDisk bool   `json:"shared_disk"`
 	// IgnoredCells are the NUMA cells that are left out of the tree.
 	IgnoredCells []int `json:"numa_ignore_cells"`
+	TiersInRoot  bool  `json:"memory_tiers_in_root"`
 	selection.CPUConfig
 	selection.PowerConfig
 	selection.PagesConfig

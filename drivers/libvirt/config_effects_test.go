@@ -57,6 +57,7 @@ func switches(other string) map[string]switched {
 		"initial_disk_allocation_ratio": {3, nil, false},
 		"numa":                          {"nested", nil, false},
 		"numa_ignore_cells":             {[]int{3}, nil, false},
+		"memory_tiers_in_root":          {true, nil, false},
 		"unplaced_consumers":            {"guess", table{"numa": "nested"}, true},
 		"shared_disk":                   {true, nil, false},
 		"cpu_shared_set":                {"1-3", nil, false},
@@ -97,7 +98,7 @@ var seenElsewhere = map[string]string{
 // can be seen from outside: the tree, what is asked of libvirt, a warning, a refused reshape.
 func TestEachKeyIsWired(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	h := testhost.GPUHost()
+	h := withMemoryCell(testhost.GPUHost(), 0)
 	h.Namespaces = []testhost.Namespace{{Name: "namespace0.0", Label: "ns0",
 		UUID: "f2d5c4a8-0000-4000-8000-000000000001", Mode: "dax", Driver: "device_dax", Bytes: 8 << 30}}
 	own, other := scratch(t), scratch(t)

@@ -176,9 +176,9 @@ func (f facts) encryption() selection.EncryptionHost {
 // settings returns the configuration as package inventory has it, for a nested or a flat tree.
 func (c config) settings(nested bool) inventory.Settings {
 	return inventory.Settings{
-		Nested: nested, TypeTraits: c.TypeTraits, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB,
-		ReservedDiskMB: c.ReservedDiskMB,
-		CPURatio:       c.CPURatio, RAMRatio: c.RAMRatio, DiskRatio: c.DiskRatio,
+		Nested: nested, TiersInRoot: c.TiersInRoot, TypeTraits: c.TypeTraits,
+		ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB, ReservedDiskMB: c.ReservedDiskMB,
+		CPURatio: c.CPURatio, RAMRatio: c.RAMRatio, DiskRatio: c.DiskRatio,
 		InitialCPURatio: c.InitialCPURatio, InitialRAMRatio: c.InitialRAMRatio, InitialDiskRatio: c.InitialDiskRatio,
 	}
 }

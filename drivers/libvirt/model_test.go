@@ -241,7 +241,13 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 	if !w.nested {
 		set(root, "VCPU", inv(int64(len(w.vcpus(h))), w.reservedCPUs, 4))
 		set(root, "PCPU", exact(len(w.dedicated)))
-		set(root, "MEMORY_MB", inv(int64(h.MemoryKiB()>>10), w.reservedMB, 1))
+		kib := h.MemoryKiB()
+		for _, c := range h.Cells {
+			if otherTier(h, c) {
+				kib -= c.MemoryKiB
+			}
+		}
+		set(root, "MEMORY_MB", inv(int64(kib>>10), w.reservedMB, 1))
 	}
 	out[node] = root
 	below := func(cell int) string {
@@ -263,6 +269,10 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 		set(p, "VCPU", inv(int64(within(w.vcpus(h), cpus)), 0, 4))
 		set(p, "PCPU", exact(within(w.dedicated, cpus)))
 		set(p, "MEMORY_MB", inv(int64(c.MemoryKiB>>10), 0, 1))
+		if otherTier(h, c) {
+			p.Traits = append(p.Traits, "CUSTOM_MEMORY_TIER_UNKNOWN")
+			slices.Sort(p.Traits)
+		}
 		for _, pages := range c.HugePages {
 			i := exact(int(pages.Total))
 			for _, r := range w.pages {
@@ -343,6 +353,17 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 		p.Inventories[class] = i
 	}
 	return out
+}
+
+// otherTier says whether a cell has memory that no processors have, offline or not, on a host where
+// some have memory, and whose kernel has no tiers.
+func otherTier(h testhost.Host, c testhost.Cell) bool {
+	with := map[int]bool{}
+	for _, cpu := range h.CPUs {
+		with[cpu.Cell] = true
+	}
+	return c.MemoryKiB > 0 && !with[c.ID] &&
+		slices.ContainsFunc(h.Cells, func(c testhost.Cell) bool { return c.MemoryKiB > 0 && with[c.ID] })
 }
 
 // typeOf is the type that a parent makes: the one that names it, else the first that names none.

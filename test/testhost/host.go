@@ -66,6 +66,8 @@ type Cell struct {
 	HugePages []HugePages
 	// Distances are to all cells of the host, in their order.
 	Distances []int
+	// Tier is the memory tier, 0 where the kernel shows none.
+	Tier int
 }
 
 // HugePages is a pool of one page size. Its pages are part of the cell's memory.

@@ -182,6 +182,15 @@ func (w *writer) cells(h Host) {
 	w.file(at+"has_memory", "%s\n", list(withMemory))
 	w.file(at+"has_normal_memory", "%s\n", list(withMemory))
 	w.file(at+"has_cpu", "%s\n", list(withCPUs))
+	tiers := map[int][]int{}
+	for _, c := range h.Cells {
+		if c.Tier > 0 {
+			tiers[c.Tier] = append(tiers[c.Tier], c.ID)
+		}
+	}
+	for tier, ids := range tiers {
+		w.file(fmt.Sprintf("sys/devices/virtual/memory_tiering/memory_tier%d/nodelist", tier), "%s\n", list(ids))
+	}
 	block := h.blockKiB()
 	w.file("sys/devices/system/memory/block_size_bytes", "%x\n", block<<10)
 	next := 0

@@ -24,6 +24,7 @@
 //
 //	CPUs         3 + 1 for each + 2 for each core
 //	cells        1 + 4 for each + 2 for each size of huge pages in each
+//	tiers        1 + 1 for each, if the kernel shows them
 //	devices      1 + 5 for each + 2 for each physical function
 //	mediated     2 + 1 for each parent + 4 for each type that is asked for
 //	KVM          4 at most

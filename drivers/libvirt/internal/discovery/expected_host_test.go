@@ -35,7 +35,10 @@ func truth(t testing.TB, h testhost.Host) Host {
 	}
 	want.NoNUMA = h.NoNUMA
 	for _, c := range h.Cells {
-		cell := Cell{ID: c.ID, CPUs: h.CellCPUs(c.ID), MemoryKiB: c.MemoryKiB, Distances: c.Distances}
+		cell := Cell{ID: c.ID, CPUs: h.CellCPUs(c.ID), MemoryKiB: c.MemoryKiB, Distances: c.Distances, Tier: None}
+		if c.Tier > 0 {
+			cell.Tier = c.Tier
+		}
 		for _, p := range c.HugePages {
 			cell.HugePages = append(cell.HugePages, machine.Pages(p))
 		}

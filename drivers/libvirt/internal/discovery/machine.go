@@ -3,6 +3,7 @@
 package discovery
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
@@ -28,6 +29,7 @@ func (h Host) Machine(arch string) machine.Machine {
 	for _, c := range h.Cells {
 		m.Cells = append(m.Cells, h.machineCell(c))
 	}
+	h.markTiers(m)
 	cellOf := make(map[machine.Address]int, len(h.Devices))
 	for _, d := range h.Devices {
 		cellOf[d.Address] = d.Cell
@@ -37,6 +39,40 @@ func (h Host) Machine(arch string) machine.Machine {
 		m.Parents = append(m.Parents, p.machine(cellOf))
 	}
 	return m
+}
+
+// markTiers sets the tier of the cells whose memory is not what the processors have beside them: in
+// another tier than that of each cell with processors, or, where the kernel shows one tier or none,
+// in a cell that has no processors. If no processors have memory, all memory is alike.
+func (t Topology) markTiers(m machine.Machine) {
+	tiers, near := map[int]bool{}, map[int]bool{}
+	for i, c := range t.Cells {
+		if m.Cells[i].MemoryKiB == 0 {
+			continue
+		}
+		tiers[c.Tier] = true
+		if !m.MemoryOnly(m.Cells[i]) {
+			near[c.Tier] = true
+		}
+	}
+	if len(near) == 0 || m.Odd != nil {
+		return
+	}
+	delete(tiers, None)
+	for i, c := range t.Cells {
+		cell := &m.Cells[i]
+		other := m.MemoryOnly(*cell)
+		if len(tiers) > 1 && c.Tier != None {
+			other = cell.MemoryKiB > 0 && !near[c.Tier]
+		}
+		switch {
+		case !other:
+		case c.Tier == None:
+			cell.Tier = machine.UnknownTier
+		default:
+			cell.Tier = strconv.Itoa(c.Tier)
+		}
+	}
 }
 
 // ambiguousPackages returns the processor packages in which two cores have the same number, because

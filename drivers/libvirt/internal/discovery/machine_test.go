@@ -32,6 +32,11 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 		}
 		m.CPUs = append(m.CPUs, cpu)
 	}
+	withCPUs := map[int]bool{}
+	for _, c := range h.CPUs {
+		withCPUs[c.Cell] = true
+	}
+	near := slices.ContainsFunc(h.Cells, func(c testhost.Cell) bool { return withCPUs[c.ID] && c.MemoryKiB > 0 })
 	for _, c := range h.Cells {
 		cell := machine.Cell{ID: c.ID, CPUs: h.CellCPUs(c.ID), MemoryKiB: c.MemoryKiB, Distances: map[int]int{}}
 		for i, other := range h.Cells {
@@ -39,6 +44,9 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 		}
 		for _, p := range c.HugePages {
 			cell.Pages = append(cell.Pages, machine.Pages{SizeKiB: p.SizeKiB, Total: p.Total, Free: p.Free})
+		}
+		if near && c.MemoryKiB > 0 && !withCPUs[c.ID] {
+			cell.Tier = machine.UnknownTier
 		}
 		m.Cells = append(m.Cells, cell)
 	}

@@ -54,6 +54,9 @@ type Cell struct {
 	HugePages []machine.Pages
 	// Distances are to all cells, in their order; 10 to itself.
 	Distances []int
+	// Tier is the number of its memory tier: a lower one is faster. None where the kernel shows
+	// none.
+	Tier int
 }
 
 // Cell finds a cell by its number; nil if there is none.
@@ -77,6 +80,7 @@ func (t Topology) CPU(id int) *CPU {
 const (
 	cpuDir  = "sys/devices/system/cpu"
 	nodeDir = "sys/devices/system/node"
+	tierDir = "sys/devices/virtual/memory_tiering"
 )
 
 // Topology reads CPUs and cells.
@@ -90,6 +94,9 @@ func (r *Reader) Topology() (t Topology, err error) {
 	}
 	if absent(err) && !exists(r.root, nodeDir) {
 		err = t.wholeMachine(r.root)
+	}
+	if err == nil {
+		err = t.readTiers(r.root)
 	}
 	if err != nil {
 		return Topology{}, withHint(err)
@@ -308,11 +315,39 @@ func (t *Topology) readOffline(d *Dir) error {
 	return nil
 }
 
+// readTiers sets the memory tiers of the cells, which Linux has since 6.1.
+func (t *Topology) readTiers(root *Dir) error {
+	names, err := root.Names(tierDir)
+	if absent(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		text, is := strings.CutPrefix(name, "memory_tier")
+		tier, err := strconv.ParseUint(text, 10, 31)
+		if !is || err != nil {
+			continue
+		}
+		ids, err := value(root, tierDir+"/"+name+"/nodelist", cpuSet)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if c := t.Cell(id); c != nil {
+				c.Tier = int(tier)
+			}
+		}
+	}
+	return nil
+}
+
 // wholeMachine makes the one cell of a kernel without NUMA.
 func (t *Topology) wholeMachine(root *Dir) error {
 	const file = "proc/meminfo"
 	t.NoNUMA = true
-	c := Cell{Distances: []int{10}}
+	c := Cell{Distances: []int{10}, Tier: None}
 	for i := range t.CPUs {
 		cpu := &t.CPUs[i]
 		cpu.Cell = c.ID
@@ -336,7 +371,7 @@ func (t *Topology) wholeMachine(root *Dir) error {
 }
 
 func readCell(d *Dir, id int) (c Cell, err error) {
-	c.ID = id
+	c.ID, c.Tier = id, None
 	if c.CPUs, err = value(d, "cpulist", cpuSet); err != nil {
 		return c, err
 	}

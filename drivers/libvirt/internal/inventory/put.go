@@ -245,7 +245,8 @@ func (w *Wanted) put(s *ownedSubtree, i int, inventories []providertree.Inventor
 	if _, err := s.tree.AddTraits(uuid, s.traits(p, uuid, s.exists[i])...); err != nil {
 		return err
 	}
-	_, err := s.tree.RemoveTraits(uuid, w.stale(p)...)
+	now, _ := s.tree.Provider(uuid)
+	_, err := s.tree.RemoveTraits(uuid, w.stale(p, now.Traits)...)
 	return err
 }
 
@@ -276,14 +277,20 @@ func (s *ownedSubtree) place(p *Provider, uuid string, there bool) error {
 	return err
 }
 
-// stale are the traits that the driver may have given a provider and that are not wanted there.
-func (w *Wanted) stale(p *Provider) []string {
+// stale are the traits that the driver may have given a provider and that are not wanted there, of
+// those that it has now and others.
+func (w *Wanted) stale(p *Provider, now []string) []string {
 	var owned []string
 	switch p.Site.Kind {
 	case assignment.Root:
 		owned = w.ownedTraits
 	case assignment.Cell:
 		owned = ofCPUs(w.ownedTraits)
+		for _, trait := range now {
+			if strings.HasPrefix(trait, traitTier) {
+				owned = append(owned, trait)
+			}
+		}
 	case assignment.MdevParent:
 		owned = w.mdevTraits
 	}

@@ -154,13 +154,32 @@ var rootClasses = []rootClass{
 			b.add(root, fixedInventory(classPCPU, int64(len(b.Dedicated)), 0), "")
 		})},
 	{named(classMemory), flat(func(b *builder, root *Provider) {
-		b.add(root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
+		b.add(root, b.memory(b.rootMemory(), b.ReservedMemoryMB), reservedMemoryKey)
 	})},
 	{hugePages, flat((*builder).rootPages)},
 	{named(classDisk), (*builder).disk},
 	{func(_ *Wanted, class string) bool { return strings.HasPrefix(class, selection.PMEMPrefix) }, (*builder).pmem},
 	{func(w *Wanted, class string) bool { return w.mdevClasses[class] }, nil}, // by Nova before Rocky
 	{named(selection.EncryptionClass), nil},                                   // by Nova before 2025.2
+}
+
+// rootMemory is the memory of a flat tree, in KiB.
+func (b *builder) rootMemory() uint64 {
+	kib := b.MemoryKiB
+	var out []string
+	for _, c := range b.Cells {
+		if c.Tier != "" && !b.TiersInRoot {
+			kib -= min(kib, c.MemoryKiB)
+			out = append(out, fmt.Sprintf("%d (%d MiB, tier %s)", c.ID, c.MemoryKiB/kibPerMiB, strings.ToLower(c.Tier)))
+		}
+	}
+	if len(out) > 0 {
+		b.discrepancies = append(b.discrepancies, machine.Discrepancyf("memory-tiers",
+			"NUMA cells whose memory is of another tier than that of the processors' cells are not part of MEMORY_MB: "+
+				"%s. With memory_tiers_in_root they are, and guests can have that memory; with numa_ignore_cells "+
+				"this warning ends", machine.JoinSome(out)))
+	}
+	return kib
 }
 
 func named(name string) func(*Wanted, string) bool {
@@ -271,6 +290,9 @@ func (b *builder) numa() {
 		}
 		if p.inventory(classVCPU) != nil || p.inventory(classPCPU) != nil {
 			p.Traits = append(p.Traits, ofCPUs(b.Traits)...)
+		}
+		if c.Tier != "" {
+			p.Traits = append(p.Traits, traitTier+c.Tier)
 		}
 		b.cells[c.ID] = p.Name
 		b.w.Providers = append(b.w.Providers, p)

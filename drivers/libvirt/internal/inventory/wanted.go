@@ -14,6 +14,7 @@ import (
 const (
 	traitNUMA = "HW_NUMA_ROOT"
 	traitNova = "OWNER_NOVA"
+	traitTier = "CUSTOM_MEMORY_TIER_" // and the tier
 )
 
 // Wanted is the desired tree of a node. It is a value and can be used repeatedly.
@@ -132,6 +133,8 @@ type Host struct {
 type Settings struct {
 	// Nested gives each NUMA cell a provider.
 	Nested bool
+	// TiersInRoot has memory of other tiers be part of a flat tree's memory.
+	TiersInRoot bool
 	// TypeTraits gives the providers of mediated devices the trait of their type
 	// (CUSTOM_NVIDIA_222). Nova does not. What else follows from the type is among the traits of
 	// [selection.MdevProvider].

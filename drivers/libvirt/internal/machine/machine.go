@@ -77,7 +77,13 @@ type Cell struct {
 	Pages []Pages
 	// Distances to all cells, by number of the cell; 10 to itself.
 	Distances map[int]int
+	// Tier is the kernel's number of the memory's tier, or UnknownTier, in a cell whose memory is
+	// of another tier than that of the cells with processors: CXL, a GPU's. "" in others.
+	Tier string
 }
+
+// UnknownTier is the tier of memory of another kind that the kernel has in no tier.
+const UnknownTier = "UNKNOWN"
 
 // Pages are the huge pages of a size in a cell.
 type Pages struct {

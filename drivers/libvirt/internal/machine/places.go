@@ -142,8 +142,8 @@ func (m Machine) PartialCells() []Discrepancy {
 		return nil
 	}
 	return []Discrepancy{Discrepancyf("numa-partial",
-		"NUMA cells that are not whole: %s. They are reported as what they have; numa_ignore_cells leaves out cells "+
-			"that guests should not use", JoinSome(cells))}
+		"NUMA cells that are not whole: %s. numa_ignore_cells leaves out those that guests should not use",
+		JoinSome(cells))}
 }
 
 // SetOf returns the members of a list as a set.
