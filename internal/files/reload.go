@@ -78,10 +78,13 @@ type Reloaded[T any] struct {
 	failed string            // what was wrong with them, "" for nothing
 }
 
-// stamp changes when a file does: with every write, and when another file takes its place.
+// stamp changes when a file does: with every write, with its mode and owner, and when another file
+// takes its place. Kernels before 6.13 may give two changes within a tick the same time.
 type stamp struct {
 	modified, changed time.Time
 	size              int64
+	mode              os.FileMode
+	owner             uint32
 	device, inode     uint64
 	missing           bool
 	recent            bool // written so shortly before that the writer may not be done
@@ -168,9 +171,9 @@ func (r *Reloaded[T]) stat() []stamp {
 			stamps[i].missing = true
 			continue
 		}
-		stamps[i].modified, stamps[i].size = info.ModTime(), info.Size()
+		stamps[i].modified, stamps[i].size, stamps[i].mode = info.ModTime(), info.Size(), info.Mode()
 		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-			stamps[i].device, stamps[i].inode = sys.Dev, sys.Ino
+			stamps[i].device, stamps[i].inode, stamps[i].owner = sys.Dev, sys.Ino, sys.Uid
 			stamps[i].changed = time.Unix(sys.Ctim.Unix())
 			age := r.now().Sub(stamps[i].changed)
 			stamps[i].recent = age >= 0 && age < tick
