@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
@@ -129,7 +130,8 @@ func (d *discovery) mapCell(ctx context.Context, cell apidb.Cell, answer cellwir
 	var added []apidb.Node
 	problems, listed := map[string]string{}, map[string]string{}
 	refuse := func(node apidb.Node, err error) {
-		problems[node.UUID] = textutil.Truncate(err.Error(), cellwire.MaxProblem)
+		// Invalid bytes would each become three on the way, and the text too long for the cell.
+		problems[node.UUID] = textutil.Truncate(strings.ToValidUTF8(err.Error(), "?"), cellwire.MaxProblem)
 		if conflict := (Conflict{node, err}); !chosen {
 			return
 		} else if errors.Is(err, ErrNotEnrolled) {
