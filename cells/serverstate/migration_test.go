@@ -227,11 +227,14 @@ var decisions = []migrationTransition{
 		"resized/ off on h2; cold confirming h1>h2 missing", "left (confirming)", "present"},
 	{"resized/ running on h2; cold confirming h1>h2", "confirm", "same", "left (confirming)", "present"},
 	{"resized/ on h2; cold finished h1>h2", "confirm",
-		"refused: use 'revertResize', which takes it back.", "departing (finished)", "present"},
+		"refused: use 'revertResize', which takes it back. Its new host h2 has no guest of it, and the one on the " +
+			"old host h1 would be removed.", "departing (finished)", "present"},
 	{"resized/ on h2; cold finished h1>h2 there", "confirm",
-		"refused: use 'revertResize', which takes it back.", "departing (finished)", "present"},
+		"refused: use 'revertResize', which takes it back. Its new host h2 has no guest of it, and the one on the " +
+			"old host h1 would be removed.", "departing (finished)", "present"},
 	{"resized/ on h2; cold finished h1>h2 missing", "confirm",
-		"refused: use 'revertResize', and then a hard reboot", "departing (finished)", "present"},
+		"refused: use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither " +
+			"host h2 nor host h1 has one.", "departing (finished)", "present"},
 	{"active/resize_finish off on h2; cold post-migrating h1>h2", "confirm",
 		"refused: in vm_state active", "departing (post-migrating)", "arriving (post-migrating)"},
 	{"resized/resize_reverting running on h2; cold reverting h1>h2", "confirm",
@@ -267,7 +270,8 @@ var decisions = []migrationTransition{
 	{"resized/ running on h2; cold finished h1>h2 there", "revert",
 		"resized/resize_reverting running on h2; cold reverting h1>h2 asked", "departing (reverting)", "present"},
 	{"resized/ running on h2; cold finished h1>h2 missing", "revert",
-		"refused: use 'confirmResize', which keeps it.", "departing (finished)", "present"},
+		"refused: use 'confirmResize', which keeps it. Its old host h1 has no guest of it, and the one on the " +
+			"new host h2 would be removed.", "departing (finished)", "present"},
 	{"resized/ on h2; cold finished h1>h2 there", "revert",
 		"resized/resize_reverting on h2; cold reverting h1>h2 asked", "departing (reverting)", "present"},
 	{"resized/ on h2; cold finished h1>h2 missing", "revert",
@@ -493,6 +497,13 @@ var deletions = []migrationTransition{
 		"active/powering-off running on h2; cold confirming h1>h2", "left (confirming)", "shutdown"},
 }
 
+// conflicts reports whether a refusal is a conflict for the compute API: of a decision about a
+// migration that there is.
+func conflicts(event, why string) bool {
+	kind, _, _ := strings.Cut(event, " ")
+	return slices.Contains([]string{"confirm", "revert", "given-back"}, kind) && !strings.HasPrefix(why, "there is no ")
+}
+
 // TestMigrationTransitions: what becomes of each server that moves, and what its hosts then have to
 // do.
 func TestMigrationTransitions(t *testing.T) {
@@ -508,6 +519,8 @@ func TestMigrationTransitions(t *testing.T) {
 			switch {
 			case refuses && (changed || refused == "" || !strings.Contains(refused, why)):
 				t.Errorf("changed %v, refused %q, want a refusal with %q", changed, refused, why)
+			case refuses && conflicts(c.event, why) && !strings.HasSuffix(refused, "(409 conflict)"):
+				t.Errorf("refused %q, want a conflict", refused)
 			case !refuses && refused != "":
 				t.Errorf("refused: %s", refused)
 			case refuses || c.to == "same":
