@@ -20,16 +20,18 @@ import (
 // DevicesFlag is the first argument of the driver's program that makes it list devices.
 const DevicesFlag = "--devices"
 
-// hostDevices are the processors, NUMA cells, GPUs, network cards and mediated device types of a
-// host, and how to offer the devices to guests.
+// hostDevices are the processors, NUMA cells, GPUs, coprocessors, network cards, NVMe disks and
+// mediated device types of a host, and how to offer the devices to guests.
 type hostDevices struct {
 	Processors []hostProcessor `json:"processors"`
 	Cells      []hostCell      `json:"numa_cells"`
 
 	GPUs  []hostDevice   `json:"gpus"`
 	NICs  []hostDevice   `json:"nics"`
+	NVMe  []hostDevice   `json:"nvme"`
 	Mdevs []hostMdevType `json:"mdev_types"`
-	// Configuration are the lines of the driver's configuration that offer all of them.
+	// Configuration are the lines of the driver's configuration that offer all of them, but for
+	// disks, which the host may be using.
 	Configuration []string `json:"configuration"`
 	// Discrepancies are what ghw does not know or reports differently.
 	Discrepancies []string `json:"discrepancies"`
@@ -129,11 +131,13 @@ func Devices(w io.Writer, args []string) error {
 	return enc.Encode(list)
 }
 
-// The base classes of PCI that are listed.
+// The classes of PCI that are listed: base classes, and with a subclass.
 const (
 	classNetwork     = 0x02
 	classDisplay     = 0x03
 	classAccelerator = 0x12
+	classNVMe        = 0x0108
+	classCoprocessor = 0x0b40 // QAT, vector engines
 )
 
 func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) hostDevices {
@@ -142,6 +146,7 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 		Cells:         []hostCell{},
 		GPUs:          []hostDevice{},
 		NICs:          []hostDevice{},
+		NVMe:          []hostDevice{},
 		Mdevs:         []hostMdevType{},
 		Configuration: []string{},
 		Discrepancies: []string{},
@@ -180,11 +185,13 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 		if d.Physical != nil {
 			one.PhysicalFunction = d.Physical.String()
 		}
-		switch d.Class >> 16 {
-		case classDisplay, classAccelerator:
+		switch base := d.Class >> 16; {
+		case base == classDisplay, base == classAccelerator, d.Class>>8 == classCoprocessor:
 			list.GPUs = append(list.GPUs, one)
-		case classNetwork:
+		case base == classNetwork:
 			list.NICs = append(list.NICs, one)
+		case d.Class>>8 == classNVMe:
+			list.NVMe = append(list.NVMe, one)
 		}
 	}
 	list.configure()
@@ -273,11 +280,21 @@ func (h *hostDevices) configure() {
 		}
 		h.Configuration = append(h.Configuration, line)
 	}
-	for _, d := range slices.Concat(h.GPUs, h.NICs) {
-		if d.isMdevParent || d.VirtualFunctions > 0 {
+	offered := slices.Concat(h.GPUs, h.NICs)
+	withheld := map[[2]string]bool{} // products of which some device is not offered
+	for _, d := range offered {
+		if d.isWithheld() {
+			withheld[[2]string{d.VendorID, d.ProductID}] = true
+		}
+	}
+	for _, d := range offered {
+		if d.isWithheld() {
 			continue
 		}
 		spec := fmt.Sprintf("  { vendor_id = %q, product_id = %q },", d.VendorID, d.ProductID)
+		if withheld[[2]string{d.VendorID, d.ProductID}] { // as of virtual functions like their physical one
+			spec = fmt.Sprintf("  { address = %q },", d.Address)
+		}
 		if text := d.productName(); text != "" {
 			spec += " # " + text
 		}
@@ -290,6 +307,10 @@ func (h *hostDevices) configure() {
 		h.Configuration = append(append(h.Configuration, specs...), "]")
 	}
 }
+
+// isWithheld reports whether a device is not offered as such: it makes mediated devices, or stands
+// for its virtual functions.
+func (d hostDevice) isWithheld() bool { return d.isMdevParent || d.VirtualFunctions > 0 }
 
 // productName names a device, "" if it has no names.
 func (d hostDevice) productName() string {
@@ -334,6 +355,7 @@ func (h hostDevices) print(w io.Writer) error {
 	})
 	devices("GPUs and accelerators", h.GPUs)
 	devices("Network devices", h.NICs)
+	devices("NVMe disks", h.NVMe)
 	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(h.Mdevs),
 		func(i int) []any {
 			m := h.Mdevs[i]

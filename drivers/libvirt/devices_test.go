@@ -76,6 +76,41 @@ func TestDeviceLinesCanBePasted(t *testing.T) {
 	}
 }
 
+// TestDevicesLikeTheirPhysicalFunction: virtual functions with the product of their physical one
+// (Intel Flex, Max) are offered by their addresses, which select nothing else.
+func TestDevicesLikeTheirPhysicalFunction(t *testing.T) {
+	h := testhost.Sample()
+	for i := range h.Devices {
+		if d := &h.Devices[i]; d.PF != "" || d.TotalVFs > 0 {
+			d.Product = 0x56c0
+		}
+	}
+	h.Devices = append(h.Devices,
+		testhost.Device{Address: "0000:07:00.0", Parent: "0000:00:02.0", Vendor: 0x8086, Product: 0x4940,
+			Class: 0x0b4000, Driver: "4xxx", IOMMUGroup: 70},
+		testhost.Device{Address: "0000:08:00.0", Parent: "0000:00:02.0", Vendor: 0x144d, Product: 0xa808,
+			Class: 0x010802, Driver: "nvme", IOMMUGroup: 71})
+	var list hostDevices
+	testproc.Check(t, json.Unmarshal([]byte(devicesOf(t, h, "--output", "json")), &list))
+	var keys map[string]any
+	testproc.Check(t, toml.Unmarshal([]byte(strings.Join(list.Configuration, "\n")), &keys))
+	cfg := testproc.Try(parseConfig(testproc.Try(json.Marshal(keys)).Or(t), plugins.HostInfo{Name: "cn1"})).Or(t)
+	providers, odd, err := cfg.specs.Select(machineOf(t, h))
+	testproc.Check(t, err)
+	var selected []string
+	for _, p := range providers {
+		for _, passed := range p.Devices {
+			selected = append(selected, passed.Address.String())
+		}
+	}
+	want := append(slices.Clone(h.Device("0000:06:00.0").VFs), "0000:07:00.0")
+	diff(t, "the devices that the lines select", want, selected)
+	diff(t, "discrepancies", 0, len(odd))
+	if len(list.NVMe) != 1 || list.NVMe[0].Address != "0000:08:00.0" {
+		t.Errorf("the disk is not listed: %+v", list.NVMe)
+	}
+}
+
 // TestDevicesOffersVGPUs: a GPU with vGPUs on virtual functions is offered by a type, and its
 // functions are not offered as devices.
 func TestDevicesOffersVGPUs(t *testing.T) {

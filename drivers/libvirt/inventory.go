@@ -41,7 +41,7 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	held := inventory.Held(tree, root)
 	c.host.Mdevs, odd = cfg.types.Choose(f.machine, held)
 	d.discrepancies.add(odd)
-	keepUncertain(&c.host, cfg.specs, f.machine, held)
+	keepUncertain(&c.host, cfg.specs, cfg.types, f.machine, held)
 	if cfg.TypeTraits {
 		describe(&c.host, f.machine)
 	}
@@ -75,7 +75,9 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 
 // keepUncertain has the providers of devices that cannot be read stay as they are. Such a device is
 // not offered where it was not.
-func keepUncertain(h *inventory.Host, specs selection.PCISpecs, m machine.Machine, held map[string]bool) {
+func keepUncertain(
+	h *inventory.Host, specs selection.PCISpecs, types selection.MdevTypes, m machine.Machine, held map[string]bool,
+) {
 	h.Uncertain = machine.SetOf(specs.Uncertain(m))
 	unread := m.UnreadAddresses()
 	h.Mdevs = slices.DeleteFunc(h.Mdevs, func(p selection.MdevProvider) bool {
@@ -85,6 +87,11 @@ func keepUncertain(h *inventory.Host, specs selection.PCISpecs, m machine.Machin
 		h.Uncertain[p.Device] = true
 		return !held[p.Device]
 	})
+	for _, p := range m.Parents {
+		if p.Problem != "" && types.Makes(p.Name) {
+			h.Uncertain[p.Name] = true
+		}
+	}
 }
 
 // describe gives the providers of mediated devices the traits that follow from their types, and has

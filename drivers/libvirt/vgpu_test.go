@@ -62,7 +62,8 @@ func TestVGPUsOnVirtualFunctions(t *testing.T) {
 	}, cards())
 }
 
-// TestACardThatCannotBeReadIsNamed: the other card stays, and the discrepancy says which file.
+// TestACardThatCannotBeReadIsNamed: it is not offered, or stays as it is if it was; the other card
+// stays, and the discrepancy says which file.
 func TestACardThatCannotBeReadIsNamed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.VGPUHost()
@@ -77,6 +78,21 @@ func TestACardThatCannotBeReadIsNamed(t *testing.T) {
 	if _, found := tree.ProviderByName(nodeName + "_" + usedCard); !found {
 		t.Error("the other card is not reported")
 	}
+	testproc.Check(t, testhost.Tree(r.chroot).Write(at+"/nvidia/current_vgpu_type", "0\n"))
+	r.mustPass(tree)
+	offered, found := tree.ProviderByName(nodeName + "_" + emptyCard)
+	testproc.Check(t, testhost.Tree(r.chroot).Write(at+"/nvidia/current_vgpu_type", "?\n"))
+	r.mustPass(tree)
+	kept, still := tree.ProviderByName(nodeName + "_" + emptyCard)
+	testproc.Equal(t, found && still, true, "the card was reported, and stays: %v")
+	diff(t, "what was offered of it", offered, kept)
+
+	testproc.Check(t, r.configure(nil))
+	r.mustPass(tree)
+	if _, found := tree.ProviderByName(nodeName + "_" + emptyCard); found {
+		t.Error("no type is enabled, and the card that cannot be read is still reported")
+	}
+
 	log := r.log.String()
 	if !strings.Contains(log, "vgpu-unread-"+emptyCard) || !strings.Contains(log, "current_vgpu_type") {
 		t.Errorf("the log does not name the card and its file: %s", r.log)

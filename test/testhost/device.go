@@ -30,6 +30,8 @@ type Device struct {
 	Virtio     bool
 	// Cards are the numbers of its DRM nodes.
 	Cards []int
+	// VFIO is the entry of a driver that hands the device to guests (vfio3), or "".
+	VFIO string
 	// NoModalias leaves that file out, as some emulated devices do.
 	NoModalias bool
 	MdevParent

@@ -32,6 +32,9 @@ func (w *writer) device(h Host, d *Device) {
 	if d.Driver != "" {
 		w.driver(at, d.Driver)
 	}
+	if d.VFIO != "" {
+		w.file(at+"/vfio-dev/"+d.VFIO+"/uevent", "")
+	}
 	if d.IOMMUGroup != None {
 		group := fmt.Sprintf("sys/kernel/iommu_groups/%d", d.IOMMUGroup)
 		w.link(group+"/devices/"+d.Address, at)

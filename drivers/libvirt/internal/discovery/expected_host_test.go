@@ -48,7 +48,7 @@ func truth(t testing.TB, h testhost.Host) Host {
 		dev := machine.Device{
 			Address: at(d.Address), Vendor: d.Vendor,
 			Product: d.Product, Class: d.Class, Driver: d.Driver, Cell: d.Cell,
-			Physical: maybe(d.PF), MaxVirtual: d.TotalVFs,
+			Physical: maybe(d.PF), MaxVirtual: d.TotalVFs, GivesToGuests: givesToGuests(d),
 		}
 		for _, vf := range d.VFs {
 			dev.Virtual = append(dev.Virtual, at(vf))
@@ -69,6 +69,9 @@ func truth(t testing.TB, h testhost.Host) Host {
 	}
 	return want
 }
+
+// givesToGuests reports whether the driver of a device is one for guests.
+func givesToGuests(d testhost.Device) bool { return d.VFIO != "" || strings.Contains(d.Driver, "vfio") }
 
 func parentTruth(name string, address *machine.Address, p testhost.MdevParent) MdevParent {
 	want := MdevParent{Name: name, Address: address}

@@ -199,9 +199,13 @@ func common(h Host) (s seen) {
 		for i := range c.HugePages {
 			c.HugePages[i].Free = 0
 		}
+		c.Tier = 0 // libvirt does not know tiers
 		s.Cells = append(s.Cells, c)
 	}
-	s.Devices = h.Devices
+	s.Devices = slices.Clone(h.Devices)
+	for i := range s.Devices {
+		s.Devices[i].GivesToGuests = false // nor what a driver is for
+	}
 	for _, p := range h.Parents {
 		if p.Address == nil {
 			continue

@@ -52,7 +52,7 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 	}
 	for _, d := range h.Devices {
 		dev := machine.Device{Address: at(d.Address), Class: d.Class, Vendor: d.Vendor, Product: d.Product,
-			Driver: d.Driver, Cell: d.Cell, MaxVirtual: d.TotalVFs}
+			Driver: d.Driver, Cell: d.Cell, MaxVirtual: d.TotalVFs, GivesToGuests: givesToGuests(d)}
 		if d.PF != "" {
 			pf := at(d.PF)
 			dev.Physical = &pf

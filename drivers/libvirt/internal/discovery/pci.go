@@ -129,6 +129,8 @@ func readDevice(d *Dir, dev *machine.Device) error {
 		if dev.Driver, err = d.Base("driver"); err != nil {
 			return err
 		}
+		dev.GivesToGuests = there("vfio-dev") || strings.HasSuffix(dev.Driver, "vfio-pci") ||
+			strings.HasSuffix(dev.Driver, "vfio_pci")
 	}
 	if there("physfn") {
 		pf, err := link(d, "physfn")

@@ -24,7 +24,18 @@ import (
 
 var presets = map[string]func() testhost.Host{
 	"sample": testhost.Sample, "GPU host": testhost.GPUHost, "single node": testhost.SingleNode,
-	"many cells": testhost.ManyCells,
+	"many cells": testhost.ManyCells, "variant drivers": variantDrivers,
+}
+
+// variantDrivers is the sample with virtual functions that drivers hand to guests: vfio-pci, one
+// with an entry in vfio-dev, and, on an older kernel, one that goes by its name.
+func variantDrivers() testhost.Host {
+	h := testhost.Sample()
+	vfs := h.Device("0000:06:00.0").VFs
+	h.Device(vfs[0]).Driver = "vfio-pci"
+	h.Device(vfs[1]).Driver, h.Device(vfs[1]).VFIO = "xe", "vfio0"
+	h.Device(vfs[2]).Driver = "mlx5_vfio_pci"
+	return h
 }
 
 func render(t testing.TB, h testhost.Host, dir string) testhost.Tree {

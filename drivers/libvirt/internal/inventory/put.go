@@ -138,7 +138,8 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*ownedSubtree, 
 				continue
 			}
 			s.former[uuid] = site
-			if key := strings.TrimPrefix(v.Name, node.Name+"_"); site.Kind == assignment.PCI && w.uncertain[key] {
+			if key := strings.TrimPrefix(v.Name, node.Name+"_"); w.uncertain[key] &&
+				(site.Kind == assignment.PCI || site.Kind == assignment.MdevParent) {
 				s.kept[uuid] = true
 			}
 		}

@@ -185,9 +185,10 @@ const (
 
 // TraitConfig are the keys about traits in the driver's configuration.
 type TraitConfig struct {
-	// Service is about what the service that runs the guests promises, see [Host.Capabilities]:
-	// with "report" what Nova's libvirt driver promises; with "keep" what stands, so that nothing
-	// changes for a scheduler where nova-compute still runs the guests.
+	// Service is about what the service that runs the guests promises, see
+	// [HostTraits.Capabilities]: with "report" what Nova's libvirt driver promises; with "keep"
+	// what stands, so that nothing changes for a scheduler where nova-compute still runs the
+	// guests.
 	Service TraitChoice `json:"compute_capabilities"`
 	// Overrides take precedence for single traits: COMPUTE_IMAGE_TYPE_QCOW2 = false where nova.conf
 	// says so.

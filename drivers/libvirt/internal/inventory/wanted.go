@@ -111,8 +111,8 @@ type Host struct {
 	MdevTraits []string
 	PCI        []selection.PCIProvider
 	// Uncertain are the keys of the providers of devices about which not all is known: a provider
-	// that exists stays as it is. One of PCI devices does so even if it is not in PCI, because what
-	// would be there is not known.
+	// that exists stays as it is. It does so even if it is neither in PCI nor in Mdevs, because
+	// what would be there is not known.
 	Uncertain map[string]bool
 	// Taken are the PCI devices that some domain has. A provider for one use of which one is taken
 	// is used up.

@@ -100,8 +100,12 @@ type Device struct {
 	// Class has 24 bits: base class, subclass, programming interface.
 	Class           uint32
 	Vendor, Product uint16
-	// Driver is the kernel module that has the device, or "".
-	Driver string
+	// Driver is the kernel module that has the device, or "". GivesToGuests says that it is one
+	// that hands the device to guests: vfio-pci, or a variant of it for the device (mlx5_vfio_pci,
+	// NVIDIA's). Such a driver has an entry in vfio-dev, since Linux 6.1; before, it goes by its
+	// name.
+	Driver        string
+	GivesToGuests bool
 	// Cell is where it is plugged in, or NoCell.
 	Cell int
 	// Physical is the address of the physical function that this virtual function is one of; nil

@@ -71,6 +71,9 @@ func (t MdevTypes) typeOf(device string) *mdevType {
 	return t.fallback
 }
 
+// Makes reports whether a device, by libvirt's name, is to make devices of some type.
+func (t MdevTypes) Makes(device string) bool { return t.typeOf(device) != nil }
+
 // provider returns the provider that a parent makes if it is not considered together with others;
 // false if no type is chosen for it.
 func (t MdevTypes) provider(parent machine.MdevParent) (MdevProvider, bool) {

@@ -331,14 +331,14 @@ func (h *host) deviceDiscrepancies(p PCIPassed, mdevs map[machine.Address]bool) 
 	d := h.byAddress[p.Address]
 	at := d.Address.String()
 	var discrepancies []machine.Discrepancy
-	if !p.Managed && d.Driver != "vfio-pci" {
+	if !p.Managed && !d.GivesToGuests {
 		has := "no driver"
 		if d.Driver != "" {
 			has = "the driver " + d.Driver
 		}
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-unmanaged-"+at,
 			"PCI device %s is not managed by libvirt, but has %s: it cannot be given to guests until it is bound "+
-				"to vfio-pci", at, has))
+				"to vfio-pci, or to a variant of it for the device", at, has))
 	}
 	if p.Kind == PCIPhysical && len(d.Virtual) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-physical-"+at,

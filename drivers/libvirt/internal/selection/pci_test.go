@@ -40,7 +40,7 @@ func aHost(t testing.TB) machine.Machine {
 	}
 	return machine.Machine{Devices: append(m.Devices,
 		machine.Device{Address: at(t, "0000:0a:00.0"), Class: 0x120000, Vendor: 0x8086, Product: 0x0b25,
-			Driver: "vfio-pci", Cell: 0},
+			Driver: "vfio-pci", GivesToGuests: true, Cell: 0},
 		machine.Device{Address: at(t, "0000:0b:00.0"),
 			Class: 0x120000, Vendor: 0x8086, Product: 0x0b25, Cell: machine.NoCell},
 		machine.Device{Address: at(t, "0000:af:00.0"),
@@ -161,9 +161,10 @@ func TestSelect(t *testing.T) {
 			},
 			discrepancies: []string{
 				"pci-unmanaged-0000:0b:00.0: PCI device 0000:0b:00.0 is not managed by libvirt, but has no driver: " +
-					"it cannot be given to guests until it is bound to vfio-pci",
+					"it cannot be given to guests until it is bound to vfio-pci, or to a variant of it for the device",
 				"pci-unmanaged-0000:af:00.0: PCI device 0000:af:00.0 is not managed by libvirt, but has the driver " +
-					"nvidia: it cannot be given to guests until it is bound to vfio-pci",
+					"nvidia: it cannot be given to guests until it is bound to vfio-pci, or to a variant of it for " +
+					"the device",
 			},
 		},
 	} {
