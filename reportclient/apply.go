@@ -332,9 +332,9 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 // maxWrites bounds the writes of one operation. An answer names 20 of what is refused.
 const maxWrites = 8
 
-// writeAdmitted writes what Placement admits of what is desired, if err says that it does not admit
-// all. admitted is what is desired without the classes and kinds of traits that are refused, or
-// without all that may be, if there are none. It makes no write twice.
+// writeAdmitted retries a write that Placement admitted only in part, and returns err if it is
+// another error. admitted(refused) is desired without the refused classes and kinds of traits;
+// admitted(nil) is desired without everything that could be refused. No value is written twice.
 func writeAdmitted[V any](
 	put func(V) error, had, desired V, equal func(V, V) bool, err error, admitted func(refused []string) V,
 ) error {

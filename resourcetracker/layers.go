@@ -147,7 +147,8 @@ func isNew(tree *providertree.Tree, root string) bool {
 	return !found || p.Generation == providertree.NoGeneration
 }
 
-// drain keeps what guests use of what would go.
+// drain keeps removed inventory that guests use: it stays in the desired tree, closed for new
+// allocations.
 func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, error) {
 	shrinking := ownership.Shrinking(d.Known, d.Desired)
 	if len(shrinking) == 0 {
@@ -187,9 +188,9 @@ func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, 
 	return d, nil
 }
 
-// leaveOpen has what stays behind in a reshape stay as it is; the next pass closes it. All that a
-// consumer has is posted again with what of it moves, and Placement before 14.0.0 (2025.2) refuses
-// that where the inventory is closed.
+// leaveOpen undoes the closing of inventory that stays behind in a reshape; the next pass closes
+// it. A reshape posts all allocations of the consumers that it moves, and Placement before 14.0.0
+// (2025.2) refuses those on closed inventory.
 func leaveOpen(known, desired *providertree.Tree, draining []ownership.Draining) (*providertree.Tree, error) {
 	out := desired.Clone()
 	for _, d := range draining {

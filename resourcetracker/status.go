@@ -303,7 +303,7 @@ func (t *Tracker) loadFormerNodes() {
 	}
 }
 
-// noteWrites keeps and tells what was written, whatever became of the rest of the pass.
+// noteWrites records and logs what a pass wrote, also if the pass failed afterwards.
 func (t *Tracker) noteWrites(ctx context.Context, n *nodeState, done []reportclient.Operation) {
 	if len(done) == 0 {
 		return

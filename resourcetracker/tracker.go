@@ -149,7 +149,8 @@ type Tracker struct {
 	config  Config
 	rand    func() float64
 	refresh chan string // reasons for a pass now; one waits at most, since one pass serves all
-	// the same, from the driver: they do not cut a back-off short that is about Placement
+	// changes are requests of the driver for a pass. Unlike an operator's, they do not end a
+	// back-off that is about Placement.
 	changes chan string
 	ready   chan struct{} // closed after the first pass
 	running atomic.Bool

@@ -23,9 +23,8 @@ import (
 // JournalSocket is where journald listens for entries with fields.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// StderrIsJournal tells whether standard error goes to the journal: whether JOURNAL_STREAM names
-// the very file that it is, since children of a service inherit the variable and may have another
-// standard error.
+// StderrIsJournal reports whether standard error is the file that JOURNAL_STREAM names. The
+// variable alone does not say so: children inherit it with another standard error.
 func StderrIsJournal() bool {
 	is, err := journal.StderrIsJournalStream()
 	return err == nil && is

@@ -81,8 +81,8 @@ func (db *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err
 	return out, err
 }
 
-// livingConditions are conditions that together choose the servers that are not known to be
-// deleted, of which each is served by an index in the order of lists.
+// livingConditions together select the servers that are not known to be deleted. Each condition has
+// an index that is in the order of lists.
 func livingConditions(d *engine.Dialect) []string {
 	if d == engine.MySQL { // it has no partial indexes
 		return []string{"m.queued_for_delete = 0", "m.queued_for_delete IS NULL"}

@@ -170,8 +170,8 @@ func (db *DB) DeleteServerGroup(ctx context.Context, uuid string) error {
 	})
 }
 
-// groupOf is the id of the group that new servers are to be in, 0 for none, and how many of its
-// members a user has.
+// groupOf returns the id of a server group (0 for uuid ""), and how many of its members that are
+// not deleted belong to a user.
 func groupOf(ctx context.Context, tx *sql.Tx, uuid, user string) (id, members int64, err error) {
 	if uuid == "" {
 		return 0, 0, nil

@@ -113,9 +113,9 @@ type Mapping struct {
 // Queued reports whether the server is known to be deleted or about to be.
 func (m Mapping) Queued() bool { return m.QueuedForDelete != nil && *m.QueuedForDelete }
 
-// RequestSpec is what was asked for: the server that is to be, and where. Its Zone is the one asked
-// for, "": none. All of it is there while the server is built; afterwards what
-// [RequestSpec.Kept] leaves of it, as long as the mapping.
+// RequestSpec is the server that a client asked for, and where it may be placed. Zone is the
+// requested zone, "" for none. While the server is built all fields are stored, afterwards those of
+// [RequestSpec.Stored], as long as the mapping exists.
 //
 // In its JSON host and node are the forced ones: a server that was asked for is on no host yet.
 type RequestSpec struct {
@@ -301,7 +301,7 @@ type Store interface {
 	Unmigrated(ctx context.Context, cellUUID string, limit int) ([]Mapping, error)
 	UnmigratedCells(ctx context.Context) ([]string, error)
 
-	// RequestSpec is what is kept of that of a server. [ErrNotFound].
+	// RequestSpec returns what is stored of a server's request spec. Errors: [ErrNotFound].
 	RequestSpec(ctx context.Context, uuid string) (RequestSpec, error)
 
 	// CountProject counts what a project has, or a user of it ("": all): instances from mappings

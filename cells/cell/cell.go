@@ -65,9 +65,9 @@ type Cell struct {
 	routes     *osapi.Routes[call]
 	broadcasts broadcasts
 	streams    *streams
-	// logLimiter says which refusals are to be logged.
+	// logLimiter limits the log lines about refusals.
 	logLimiter *osapi.LogLimiter
-	// noCellLimiter says of which hosts it is to be logged that their certificates name no cell.
+	// noCellLimiter limits, by host, the log lines about certificates that name no cell.
 	noCellLimiter *osapi.LogLimiter
 	limits        *hostLimits
 	problems      loggedProblems

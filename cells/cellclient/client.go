@@ -328,8 +328,8 @@ func checkJSON(resp *http.Response) error {
 	return nil
 }
 
-// kindIn is what an error means when ctx may have ended the request: connections that are closed
-// because of that tell of it in many ways.
+// kindIn returns the kind of an error of a request that ctx may have ended: a connection that is
+// closed because of that reports it in many ways.
 func kindIn(ctx context.Context, err error) Kind {
 	if ended := ctx.Err(); ended != nil {
 		return kindOf(ended)
@@ -347,9 +347,9 @@ func (r *reach) watch(ctx context.Context) context.Context {
 	})
 }
 
-// possible reports whether something of the request may have been sent. A transport that got no
-// connection has sent nothing; one that does not tell, as those that are not net/http's, may have,
-// unless it says that it could not even dial.
+// possible reports whether a part of the request may have been sent. A transport that got no
+// connection has sent nothing. One that reports no connections, as others than net/http's, may have
+// sent it, unless its error says that it could not dial.
 func (r *reach) possible(err error) bool {
 	if r.asked.Load() {
 		return r.connected.Load()

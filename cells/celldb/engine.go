@@ -51,8 +51,8 @@ var engines = map[*engine.Dialect]*dbEngine{
 	},
 }
 
-// changesOf is what of a host's servers is newer than a revision, and all that it may have to do
-// something about. + 0 keeps an engine from the other's index.
+// changesOf selects the servers of a host that changed after a revision and that it may have to act
+// on. "+ 0" keeps an engine from using the index of the other engine.
 const changesOf = "i.hidden = 0 AND i.host <> '' AND (i.gone + 0 < 2 OR i.cleanup_due = 1) AND i.host = ? AND " +
 	"i.revision > ? ORDER BY i.revision"
 

@@ -192,7 +192,8 @@ func unreported(ctx context.Context, db sqldb.Querier, s *cellwire.Server, refus
 	return refused
 }
 
-// Step does what the compute API says about a migration.
+// Step applies one step of the compute API to a migration: a destination, confirm, revert, failed,
+// abort, or that its allocations were given back. A repetition of the last changes nothing.
 func (d *DB) Step(
 	ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment,
 ) (answer cellwire.Migration, err error) {

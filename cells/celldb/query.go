@@ -85,8 +85,8 @@ const (
 	readAtOnce = 500
 )
 
-// filterRows answers a query with a residual: first it finds the rows, of which it reads little, in
-// parts, and then it reads those of the page.
+// filterRows answers a query with a residual. It first finds the matching rows, part by part and
+// with few columns, and then reads the rows of the page.
 func (d *DB) filterRows(
 	ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *serverquery.Residual, m Moment,
 ) (cellwire.ServerPage, error) {

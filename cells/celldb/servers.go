@@ -169,7 +169,8 @@ func (d *DB) changeOne(
 	return r.server(m), nil
 }
 
-// changeRead is changeOne of a row with its host, after more was read; nil: nothing.
+// changeRead is changeOne for a row with its host. It first calls more in the same transaction,
+// unless more is nil.
 func (d *DB) changeRead(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writeTx, *stored) error,
 	transition func(*stored) (bool, error),

@@ -76,8 +76,7 @@ type CellInfo struct {
 	Now     time.Time `json:"now"`
 }
 
-// HeaderCell is the header of a request with the name of the cell that it is for, escaped as a part
-// of a path is.
+// HeaderCell is the request header that names the addressed cell, escaped like a path segment.
 const HeaderCell = "X-Compute-Agent-Cell"
 
 // Discovery is all that a boot asks of a cell.

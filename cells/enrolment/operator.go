@@ -25,7 +25,7 @@ var (
 	ErrNotAhead = errors.New("the host is not refused beyond the present")
 )
 
-// Invitation is what an operator says of a host.
+// Invitation is a request of an operator to enrol a host.
 type Invitation struct {
 	Host, CellUUID string
 	Nodes          []Node

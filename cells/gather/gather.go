@@ -122,8 +122,8 @@ func askOne[T any](
 	return Answer[T]{Cell: cell, State: v.state, Err: err}
 }
 
-// contextFailure makes the failure that it is of an error that ask gave when its context ended: of
-// the context's own error, and of that of a request which ended because the cell hangs.
+// contextFailure classifies an error that ask returned after its context ended: the caller
+// cancelled it, it timed out, or the cell hangs. It returns any other error unchanged.
 func contextFailure(caller, asking context.Context, err error) error {
 	var failure *cellclient.Failure
 	is := errors.As(err, &failure)

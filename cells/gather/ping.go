@@ -121,8 +121,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// toPing is the state of a cell that is to be pinged. It is not ok when that is to end: then no
-// circuit stays open, as nothing would close it.
+// toPing returns the state of a cell to ping. It returns false if pinging has to end, and closes
+// the circuit, which nothing else would close then.
 func (g *Gatherer) toPing(ctx context.Context, m *member) (CellState, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

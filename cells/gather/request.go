@@ -52,8 +52,9 @@ func (g *Gatherer) WithArrival(ctx context.Context) context.Context {
 	return context.WithValue(ctx, arrivalKey{}, g.options.Now())
 }
 
-// deduction is what comes off the time of the cells: nothing, if it is more than a quarter of it.
-// Then the request is late anyway, and cells that are slow but up must not time out for it.
+// deduction is the part of the cells' timeout that has passed since the request arrived, or 0 if
+// that is more than a quarter: then the request is late anyway, and slow cells must not time out
+// for it.
 func (g *Gatherer) deduction(since time.Time) time.Duration {
 	if passed := g.options.Now().Sub(since); passed > 0 && passed <= g.options.Timeout/4 {
 		return passed
@@ -150,7 +151,7 @@ func (r *Request[T]) release() {
 	}
 }
 
-// End ends a request, and what of it is still under way.
+// End cancels the requests to cells that are under way, and waits for them.
 func (r *Request[T]) End() {
 	r.cancel()
 	for ; r.asked > 0; r.asked-- {

@@ -126,8 +126,9 @@ func (d *Deployment) unmappedError(ctx context.Context, host, hint string) error
 		host, Suggestion(host, hosts), hint), err)
 }
 
-// Audit compares the API database, the cells, Placement and the guests, and with repair corrects
-// what there is one right correction for. progress is called with what is read.
+// Audit compares the API database, the cells, Placement and the guests. With repair it fixes the
+// findings that have exactly one fix. It calls progress with each part before it reads or compares
+// it.
 func (d *Deployment) Audit(
 	ctx context.Context, repair bool, progress func(what string),
 ) (report cloudaudit.Report, err error) {

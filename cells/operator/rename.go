@@ -63,9 +63,10 @@ type hostRename struct {
 	providers *reportclient.Client
 }
 
-// RenameHost gives a host another name, with its servers, or does what is left of that. withServers
-// is how many servers and other consumers the operator knows to be on the host. [RefusedError] for
-// a host whose agent reports, with changes of servers under way, or for a name that is taken.
+// RenameHost renames a host together with its servers, or finishes a rename that was interrupted.
+// withServers is how many servers and other consumers the operator knows to be on the host.
+// [RefusedError] for a host whose agent reports, with changes of servers under way, or for a name
+// that is taken.
 func (d *Deployment) RenameHost(ctx context.Context, from, to, withServers string) (*Renamed, error) {
 	r := &hostRename{
 		HostRename: apidb.HostRename{From: from, To: to, Nodes: map[string]string{}, By: sqldb.CommandUser(ctx)},

@@ -242,8 +242,9 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 	return b.view.hosts(ctx)
 }
 
-// tryTarget goes all the way with one target. It is placed, or there is an error, or the next one
-// is to be tried.
+// tryTarget claims one target, allocates its resources to the server and inserts the server into
+// its cell; a migration is left to tryMigration. placed is also true if the build ended otherwise.
+// If it returns neither placed nor an error, the next target is tried.
 func (b *build) tryTarget(ctx context.Context, t target) (placed bool, err error) {
 	if b.move != nil {
 		return b.tryMigration(ctx, t)
@@ -311,8 +312,8 @@ func (b *build) serverRow(t target) cellwire.Server {
 // allocateTries is how often the same candidate is tried while others write to Placement.
 const allocateTries = 5
 
-// allocate gives the server what the target has, in the place of what it may hold. It is false if
-// that does not fit.
+// allocate replaces the server's allocations with those of the target. It returns false if they do
+// not fit.
 func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 	placement := b.s.opts.Placement
 	if b.allocated { // its generation was raised by that
@@ -402,7 +403,8 @@ func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
 	return err
 }
 
-// decide says where the server is, now that its row is there, and goes on from there.
+// decide maps the server to the cell that has its row, which decides where it is, and finishes the
+// build.
 func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	err := tracing.Do(ctx,
 		"place", func(ctx context.Context) error { return b.s.opts.Fenced.Place(ctx, b.spec.UUID, cell.UUID) })

@@ -269,8 +269,8 @@ func (s *Scheduler) failUnanswered(ctx context.Context, request apidb.BuildReque
 	return s.newBuild(request.RequestSpec, v, hosts, nil).fail(ctx, unansweredFault(cause))
 }
 
-// unansweredFault is the fault of a server of which Placement failed a request mostUnanswered times
-// while it answered those of others.
+// unansweredFault is the fault of a server for which Placement failed a request maxUnanswered times
+// while it answered those for others.
 func unansweredFault(cause error) cellwire.Fault {
 	return noHost(fmt.Sprintf(
 		"Placement failed a request for this server %d times, while it answered others. The last time: %s",

@@ -230,8 +230,8 @@ func (s *Scheduler) release(ctx context.Context, uuid string) error {
 	return s.opts.Placement.ReleaseIf(ctx, uuid, s.confirm)
 }
 
-// next is a step of a build, after which another process may have taken over: a process that was
-// stopped here does nothing more to the server when it continues.
+// next confirms that this process still schedules, so that one that was stopped here does nothing
+// more to the server when it continues.
 func (s *Scheduler) next(ctx context.Context, name string) error {
 	if err := s.step(name); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (s *Scheduler) next(ctx context.Context, name string) error {
 	return s.confirm(ctx)
 }
 
-// step is a place where a process may end.
+// step lets a test end the process after a named step (SetAfter).
 func (s *Scheduler) step(name string) error {
 	if s.after == nil {
 		return nil

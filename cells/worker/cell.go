@@ -101,8 +101,9 @@ func (w *Worker) extentFor(state cellwire.HostState) reportExtent {
 	return onlyNodes
 }
 
-// heartbeat shows life once. A cell that refuses a report gets less of it, until it says that it
-// takes more. Details of nodes it gets when it says that it takes them.
+// heartbeat sends one report. If an older cell refuses it with 400, it is sent again with fewer
+// fields. A cell whose answer says that it accepts more, or details of nodes, gets them with the
+// next report.
 func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()

@@ -152,11 +152,12 @@ type Worker struct {
 	// unanswered: the stop has ended a heartbeat, which the cell may have taken.
 	unanswered bool
 
-	mu            sync.Mutex
-	epoch         string
-	revision      int64
-	complete      bool            // the servers of this epoch are all known
-	listing       map[string]bool // those that were named since the cell began to tell all; nil: it does not
+	mu       sync.Mutex
+	epoch    string
+	revision int64
+	complete bool // the servers of this epoch are all known
+	// listing has the servers named so far while the cell sends its complete list; nil: it does not
+	listing       map[string]bool
 	servers       map[string]*server
 	nodes         map[string]*nodeState // by uuid
 	held          []Node                // those with Held, which are not in nodes

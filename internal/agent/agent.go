@@ -62,7 +62,7 @@ type Agent struct {
 	self      self
 	started   time.Time
 	telemetry telemetry.Telemetry
-	// user is by what it finds other agents of its user.
+	// user detects other agents that run as the same user.
 	user statedir.SoleUser
 
 	settings   settings

@@ -97,8 +97,9 @@ func NewRequest(key crypto.Signer, name string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// ParseRequest reads a request as NewRequest makes it. Its signature shows that the sender has the
-// key; nothing else of it is to be believed. ErrInvalid for anything else, and for a weak key.
+// ParseRequest reads a request as NewRequest makes it. Its signature proves that the sender has the
+// key; nothing else in it is trustworthy. It returns ErrInvalid for anything else, and for a weak
+// key.
 func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > maxRequest {
 		return nil, fmt.Errorf("%w: the request has %d bytes, more than %d", ErrInvalid, len(text), maxRequest)

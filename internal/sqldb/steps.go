@@ -77,8 +77,9 @@ func (s *Schema) steps(d *engine.Dialect) ([]step, error) {
 var noSpace = strings.NewReplacer(" ,", ",", " ;", ";")
 
 // render returns the statements of a step for an engine, without comments. They end with the
-// semicolons that end lines. A line of which nothing is left goes, and so does a comma before the
-// parenthesis that begins a line. Spaces in a row are one, also in quotes.
+// semicolons that end lines. Lines that are then empty or only a comma are dropped, and so is a
+// comma before a line that begins with a closing parenthesis. Runs of spaces become one, also in
+// quotes.
 func render(text string, d *engine.Dialect) ([]string, error) {
 	var code strings.Builder
 	for line := range strings.Lines(text) {

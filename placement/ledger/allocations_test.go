@@ -252,10 +252,10 @@ func TestChangesOfConsumers(t *testing.T) {
 	}
 }
 
-// TestLeaveUnchanged: of the providers that are left alone, here b, the generation grows only
-// of one of which an amount changes; a consumer that stays as it is keeps its generation, too. What
+// TestKeepGenerations: of the restricted providers, here b, the generation grows only of one on
+// which an amount changes; a consumer that stays as it is keeps its generation, too. What
 // is checked is checked all the same, and a reshape is as always.
-func TestLeaveUnchanged(t *testing.T) {
+func TestKeepGenerations(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	two, vm := int64(2), "VM"
 	all := resources{"a": {"VCPU": 1}, "b": {"VCPU": 1, "PCPU": 2}}
@@ -304,7 +304,7 @@ func TestLeaveUnchanged(t *testing.T) {
 					[]ledger.ConsumerAllocations{claim("z", all)})
 			})
 			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-				tx.LeaveUnchanged(func(p *ledger.Provider) bool { return p.UUID == "b" })
+				tx.KeepGenerations(func(p *ledger.Provider) bool { return p.UUID == "b" })
 				if tc.reshapes {
 					return tx.Reshape(ledger.Reshape{Allocations: []ledger.ConsumerAllocations{tc.claim}})
 				}

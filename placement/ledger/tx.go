@@ -16,13 +16,13 @@ import (
 // nothing of the transaction is applied.
 type Tx struct {
 	draft
-	base    *Snapshot
-	now     time.Time
-	ratio   func(float64) float64 // see Coarse; nil keeps them
-	changes []Change
-	outcome []func(error)        // see OnOutcome
-	intents []func() Intent      // see BeforeCommit
-	left    func(*Provider) bool // see LeaveUnchanged
+	base       *Snapshot
+	now        time.Time
+	ratio      func(float64) float64 // see Coarse; nil keeps them
+	changes    []Change
+	outcome    []func(error)        // see OnOutcome
+	intents    []func() Intent      // see BeforeCommit
+	restricted func(*Provider) bool // see KeepGenerations
 	// broken is the error of an operation that stopped midway: the transaction
 	// is not applied, whatever its function returns.
 	broken error

@@ -77,8 +77,8 @@ type Allocation struct {
 type claim struct {
 	ConsumerAllocations
 	old *Consumer
-	// asked are its new allocations, in order of provider ID and class ID.
-	asked []Allocation
+	// requested are its new allocations, in order of provider ID and class ID.
+	requested []Allocation
 }
 
 // ReplaceAllocations replaces all allocations of the given consumers in one step (PUT
@@ -97,15 +97,14 @@ func (tx *Tx) ReplaceAllocations(list []ConsumerAllocations) error {
 	if err != nil {
 		return err
 	}
-	return tx.allocate(claims, tx.left)
+	return tx.allocate(claims, tx.restricted)
 }
 
-// LeaveUnchanged keeps the transaction's ReplaceAllocations from raising generations of the
-// providers for which left returns true, as long as nothing changes: such a provider keeps its
-// generation unless an amount of it changes, and a consumer with allocations of one that is given
-// the allocations that it has stays as it is. All checks are made as without it. It is for writers
-// that must not be able to raise generations that others rely on. Placement has nothing like it.
-func (tx *Tx) LeaveUnchanged(left func(*Provider) bool) { tx.left = left }
+// KeepGenerations makes ReplaceAllocations raise the generation of a provider for which restricted
+// returns true only if an amount on it changes. A consumer on such a provider that is given exactly
+// what it has does not change either. All checks are made. It is for writers that must not
+// invalidate generations that other clients have read. Placement has no counterpart.
+func (tx *Tx) KeepGenerations(restricted func(*Provider) bool) { tx.restricted = restricted }
 
 // claims checks the consumers and that the providers exist.
 func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
@@ -147,8 +146,8 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 	return claims, nil
 }
 
-// allocate applies checked claims. left is the argument of LeaveUnchanged, nil for none.
-func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
+// allocate applies checked claims. restricted is the argument of KeepGenerations, nil for none.
+func (tx *Tx) allocate(claims []claim, restricted func(*Provider) bool) error {
 	for i := range claims {
 		if err := tx.resolve(&claims[i]); err != nil {
 			return err
@@ -160,15 +159,15 @@ func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 	changes := make([]consumerChange, 0, len(claims))
 	touched := map[int64]bool{}
 	for _, c := range claims {
-		held := c.asked
-		if len(c.asked) == 0 {
+		held := c.requested
+		if len(c.requested) == 0 {
 			if c.old == nil || len(c.old.Allocations) == 0 {
 				continue // no allocations before and after
 			}
 			held = c.old.Allocations
 		}
-		if left != nil {
-			if held = tx.withoutUnchanged(held, c, left); held == nil {
+		if restricted != nil {
+			if held = tx.withoutUnchanged(held, c, restricted); held == nil {
 				continue // all of it stays
 			}
 		}
@@ -177,7 +176,7 @@ func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 		}
 		changes = append(changes, consumerChange{c.old, tx.consumerOf(c)})
 	}
-	tx.noteConsumers(changes)
+	tx.recordConsumerRows(changes)
 	tx.putConsumers(changes)
 	for _, id := range slices.Sorted(maps.Keys(touched)) {
 		p, _ := tx.providers.Get(id)
@@ -186,9 +185,9 @@ func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 	return nil
 }
 
-// withoutUnchanged is what is held without the providers that left reports and of which the claim
-// changes nothing; nil if there are some and the claim changes nothing else either.
-func (tx *Tx) withoutUnchanged(held []Allocation, c claim, left func(*Provider) bool) []Allocation {
+// withoutUnchanged is what is held without the providers that restricted reports and of which the
+// claim changes nothing; nil if there are some and the claim changes nothing else either.
+func (tx *Tx) withoutUnchanged(held []Allocation, c claim, restricted func(*Provider) bool) []Allocation {
 	if c.old == nil || !c.old.visible() {
 		return held
 	}
@@ -210,14 +209,14 @@ func (tx *Tx) withoutUnchanged(held []Allocation, c claim, left func(*Provider) 
 		keep, known := kept[a.provider]
 		if !known {
 			p, _ := tx.providers.Get(a.provider)
-			keep = left(p) && same(of(c.old.Allocations, a.provider), of(c.asked, a.provider))
+			keep = restricted(p) && same(of(c.old.Allocations, a.provider), of(c.requested, a.provider))
 			kept[a.provider] = keep
 		}
 		if !keep {
 			out = append(out, a)
 		}
 	}
-	if len(out) < len(held) && same(c.old.Allocations, c.asked) &&
+	if len(out) < len(held) && same(c.old.Allocations, c.requested) &&
 		c.old.Project == c.Project && c.old.User == c.User && (c.Type == nil || c.old.Type == *c.Type) {
 		return nil
 	}
@@ -242,11 +241,11 @@ func (tx *Tx) resolve(c *claim) error {
 					Detail: fmt.Sprintf("the amount is %d, must be from 1 to %d",
 						resources[name], providertree.MaxUnit)}
 			}
-			c.asked = append(c.asked, Allocation{Provider: p.UUID, Class: class.Name, Used: resources[name],
+			c.requested = append(c.requested, Allocation{Provider: p.UUID, Class: class.Name, Used: resources[name],
 				CreatedAt: tx.now, provider: p.ID, class: class.ID})
 		}
 	}
-	slices.SortFunc(c.asked, compareAllocations)
+	slices.SortFunc(c.requested, compareAllocations)
 	return nil
 }
 
@@ -260,12 +259,12 @@ func (tx *Tx) fits(claims []claim) error {
 				freed[key{a.provider, a.class}] += a.Used
 			}
 		}
-		for _, a := range c.asked {
+		for _, a := range c.requested {
 			asked[key{a.provider, a.class}] += a.Used
 		}
 	}
 	for _, c := range claims {
-		for _, a := range c.asked {
+		for _, a := range c.requested {
 			p, _ := tx.providers.Get(a.provider)
 			inv, ok := inventoryOf(p.Inventories, a.class)
 			if !ok {
@@ -294,10 +293,10 @@ func (tx *Tx) fits(claims []claim) error {
 
 // consumerOf returns the consumer after a claim; nil without allocations.
 func (tx *Tx) consumerOf(c claim) *Consumer {
-	if len(c.asked) == 0 {
+	if len(c.requested) == 0 {
 		return nil
 	}
-	now := &Consumer{UUID: c.Consumer, Generation: 1, Project: c.Project, User: c.User, Allocations: c.asked,
+	now := &Consumer{UUID: c.Consumer, Generation: 1, Project: c.Project, User: c.User, Allocations: c.requested,
 		CreatedAt: tx.now, UpdatedAt: tx.now}
 	if c.old != nil && c.old.ID != 0 {
 		now.ID, now.Type, now.CreatedAt = c.old.ID, c.old.Type, c.old.CreatedAt
@@ -320,9 +319,9 @@ func (tx *Tx) consumerOf(c claim) *Consumer {
 	return now
 }
 
-// noteConsumers records the row changes, grouped by kind, so that a store can
+// recordConsumerRows records the row changes, grouped by kind, so that a store can
 // write many rows in one statement.
-func (tx *Tx) noteConsumers(changes []consumerChange) {
+func (tx *Tx) recordConsumerRows(changes []consumerChange) {
 	for _, c := range changes {
 		if c.old != nil && len(c.old.Allocations) > 0 {
 			tx.recordRow(DeleteAllocations{c.old.ID, c.old.UUID})
@@ -373,7 +372,7 @@ func (tx *Tx) DeleteAllocations(consumer string) error {
 		return &Error{Kind: AllocationNotFound, Consumer: consumer}
 	}
 	changes := []consumerChange{{old: c}}
-	tx.noteConsumers(changes)
+	tx.recordConsumerRows(changes)
 	tx.putConsumers(changes)
 	return nil
 }
@@ -462,7 +461,7 @@ func (tx *Tx) Reshape(req Reshape) (err error) {
 		if err != nil {
 			return err
 		}
-		tx.noteInventories(p, was[i], is[i])
+		tx.recordInventoryRows(p, was[i], is[i])
 		tx.bump(final)
 	}
 	return nil

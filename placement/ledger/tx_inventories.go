@@ -75,8 +75,8 @@ func (tx *Tx) setTimes(was, is []Inventory) {
 	}
 }
 
-// noteInventories records the row changes from was to is.
-func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
+// recordInventoryRows records the row changes from was to is.
+func (tx *Tx) recordInventoryRows(p *Provider, was, is []Inventory) {
 	for _, inv := range was {
 		if _, stays := inventoryOf(is, inv.class); !stays {
 			tx.recordRow(DeleteInventory{p.ID, inv.class})
@@ -115,7 +115,7 @@ func (tx *Tx) replaceInventories(p *Provider, list []Inventory) (*Provider, erro
 	if err != nil {
 		return nil, err
 	}
-	tx.noteInventories(p, p.Inventories, is)
+	tx.recordInventoryRows(p, p.Inventories, is)
 	return tx.bump(now), nil
 }
 

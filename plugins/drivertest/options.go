@@ -76,8 +76,8 @@ type InstanceTemplate struct {
 // Sandbox says what a plugin's process, and what it starts, can do: docs/drivers.md, The sandbox,
 // has the rules. Its fields are those of [launch.Sandbox].
 type Sandbox struct {
-	// Required keeps the plugin from being started where the kernel has no Landlock or no filters
-	// of system calls. Else it runs with what there is.
+	// Required refuses to start the plugin if the kernel lacks Landlock or seccomp filters. Without
+	// it the plugin runs with what the kernel has.
 	Required bool
 	// Secrets are files and directories that the process must not read, but for the names in a
 	// directory. They are exempt from Write.

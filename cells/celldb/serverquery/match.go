@@ -75,7 +75,8 @@ func jsonText(text string) string {
 	return string(data)
 }
 
-// Residual is what of a query is not in its [Engine.Statement], and is looked at row by row.
+// Residual is the part of a query that [Engine.Statement] does not cover. It is applied to each
+// row.
 type Residual struct {
 	// Columns are the columns whose values Holds takes.
 	Columns []string
@@ -84,7 +85,7 @@ type Residual struct {
 	Holds func(values []sql.NullString) (bool, error)
 }
 
-// Residual returns what of a query the engine does not look at, nil if it looks at everything.
+// Residual returns the part of a query that the engine's SQL does not cover, nil if it covers all.
 func (e *Engine) Residual(q cellwire.ServerQuery) *Residual {
 	if e.Matches {
 		return nil

@@ -94,9 +94,9 @@ func Check(q cellwire.ServerQuery) error {
 	return nil
 }
 
-// Statement returns the SQL of a query that [Check] accepts, and its arguments: columns, in which
-// those of the key are added for %s, from, and then the conditions, the order, and a limit that is
-// one more than that of the query. keys is of how many values the key of a row is.
+// Statement returns the SQL of a query that [Check] accepts, and its arguments. columns is the
+// SELECT clause, in which the key columns replace %s, from the FROM clause; keys is the number of
+// key columns. The limit is the query's plus one.
 func (e *Engine) Statement(q cellwire.ServerQuery, columns, from string) (query string, args []any, keys int) {
 	order := e.order(q)
 	w := e.conditions(q)

@@ -34,14 +34,14 @@ type Config struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
 	Placement Placement
-	// Repair corrects what there is one right correction for: allocations of servers that are
-	// deleted in their cell, and of migrations that are over, are removed; what the API database
-	// says of a deletion becomes what the cell says; nodes that may be mapped are mapped. Each is
-	// checked again right before it is written.
+	// Repair fixes the findings that have exactly one fix: allocations of servers that are deleted
+	// in their cell, and of migrations that are over, are removed; what the API database says of a
+	// deletion becomes what the cell says; nodes that may be mapped are mapped. Each is checked
+	// again right before it is written.
 	Repair bool
 	// DiscoverPatterns are as in [cellmappings.DiscoverOptions], for the nodes that Repair maps.
 	DiscoverPatterns []string
-	// Progress is called with what is read; nil is off.
+	// Progress is called with each part before it is read or compared; nil is off.
 	Progress func(what string)
 }
 

@@ -18,8 +18,8 @@ import (
 // aggregatesAsked is how many aggregates one request for their resource providers names.
 const aggregatesAsked = 50
 
-// auditProviders looks for resource providers of which no host is known to any cell. Cost: some
-// requests for each provider outside the trees of known nodes.
+// auditProviders finds resource providers whose host is neither mapped nor known to a cell. Cost:
+// some requests for each provider outside the trees of known nodes.
 func (a *audit) auditProviders(ctx context.Context) error {
 	if !a.placement || !a.complete() {
 		return nil // it may be of a host of a cell that was not asked

@@ -26,8 +26,8 @@ import (
 //
 // Connections to other sockets are not restricted.
 type Sandbox struct {
-	// Required keeps the plugin from being started where the kernel has no Landlock or no filters
-	// of system calls. Else it runs with what there is.
+	// Required refuses to start the plugin if the kernel lacks Landlock or seccomp filters. Without
+	// it the plugin runs with what the kernel has.
 	Required bool
 	// Secrets are files and directories that the process must not read, but for the names in a
 	// directory. They are exempt from Write.

@@ -37,7 +37,7 @@ func (r *Request) Guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 			}
 		}
 		// A host that writes again what a consumer has must not keep others from writing theirs.
-		tx.LeaveUnchanged(func(p *ledger.Provider) bool { return !w.owns(w.before, p) })
+		tx.KeepGenerations(func(p *ledger.Provider) bool { return !w.owns(w.before, p) })
 		if err := fn(tx); err != nil {
 			return w.redact(err)
 		}
