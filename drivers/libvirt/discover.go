@@ -232,7 +232,7 @@ func (d *Driver) ignoreCells(cfg config, f *facts) error {
 	}
 	if f.machine.Odd != nil {
 		d.discrepancies.addIf(true, "numa-ignore", "numa_ignore_cells has no effect: %v", f.machine.Odd)
-		return nil
+		return nil //nolint:nilerr // it is a warning here, and checkCells decides whether it is more
 	}
 	ignored := machine.SetOf(cfg.IgnoredCells)
 	for _, c := range f.machine.Cells {
