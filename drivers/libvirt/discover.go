@@ -381,7 +381,8 @@ func (d *Driver) compareDevices(
 		}
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
-		libvirt, unread := capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), m.UnreadAddresses()
+		libvirt := capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices})
+		unread := machine.UnreadAddresses(m.Unread)
 		libvirt.Devices = slices.DeleteFunc(libvirt.Devices, func(d machine.Device) bool { return unread[d.Address] })
 		w.found = machine.Compare(kernel, libvirt, cfg.types.Enabled)
 	}

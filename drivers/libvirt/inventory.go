@@ -79,7 +79,7 @@ func keepUncertain(
 	h *inventory.Host, specs selection.PCISpecs, types selection.MdevTypes, m machine.Machine, held map[string]bool,
 ) {
 	h.Uncertain = machine.SetOf(specs.Uncertain(m))
-	unread := m.UnreadAddresses()
+	unread := machine.UnreadAddresses(m.Unread)
 	h.Mdevs = slices.DeleteFunc(h.Mdevs, func(p selection.MdevProvider) bool {
 		if p.Address == nil || !unread[*p.Address] {
 			return false

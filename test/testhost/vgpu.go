@@ -36,7 +36,7 @@ type VGPUType struct {
 	Fit int
 }
 
-// typeOf is the type with a number; nil if there is none.
+// typeOf returns the type with a number, or nil.
 func (c *VGPUCard) typeOf(id int) *VGPUType {
 	if i := slices.IndexFunc(c.Types, func(t VGPUType) bool { return t.ID == id }); i >= 0 {
 		return &c.Types[i]
@@ -104,9 +104,8 @@ func (t Tree) SetVGPU(h Host, function string, id int) error {
 
 // files are the files of a function, by their names below nvidia.
 func (c *VGPUCard) files(function string) map[string]string {
-	table := "ID    : vGPU Name\n"
 	var b strings.Builder
-	b.WriteString(table)
+	b.WriteString("ID    : vGPU Name\n")
 	for _, t := range c.Creatable() {
 		fmt.Fprintf(&b, "%-6d: %s\n", t.ID, t.Name)
 	}

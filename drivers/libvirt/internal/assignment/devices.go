@@ -109,14 +109,11 @@ func (c *chooser) mdevs(d *domain.Decision, u unavailable, provider Provider, cl
 func (c *chooser) vgpus(
 	d *domain.Decision, u unavailable, parent machine.MdevParent, kind, class string, amount int64,
 ) error {
-	isFree := func(f machine.VGPUFunction) bool {
-		return !u.pci[f.Address] && (parent.Address == nil || !u.pci[*parent.Address])
-	}
 	made := func(f machine.VGPUFunction) bool { return f.Type == kind }
 	makes := func(f machine.VGPUFunction) bool { return f.Type == "" && slices.Contains(f.Creatable, kind) }
 	for _, suits := range []func(machine.VGPUFunction) bool{made, makes} {
 		for _, f := range parent.Functions {
-			if amount > 0 && isFree(f) && suits(f) {
+			if amount > 0 && suits(f) && u.free(machine.Device{Address: f.Address, Physical: parent.Address}) {
 				u.pci[f.Address] = true
 				d.VGPUs = append(d.VGPUs,
 					domain.VGPU{Function: f.Address, Parent: parent.Name, Type: kind, Made: f.Type == ""})

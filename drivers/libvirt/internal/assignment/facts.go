@@ -108,26 +108,25 @@ func (h *Host) Facts(d domain.Domain) Facts {
 // cell.
 func (h *Host) DeviceCell(d domain.Domain) int {
 	cells := map[int]bool{}
-	for _, uuid := range d.Mdevs {
-		cell, known := h.parents[h.mdevParent(d, uuid)]
+	add := func(cell int, known bool) {
 		if !known {
 			cell = machine.NoCell
 		}
 		cells[cell] = true
 	}
+	addParent := func(name string) {
+		cell, known := h.parents[name]
+		add(cell, known)
+	}
+	for _, uuid := range d.Mdevs {
+		addParent(h.mdevParent(d, uuid))
+	}
 	for _, v := range d.VGPUs {
-		cell, known := h.parents[v.Parent]
-		if !known {
-			cell = machine.NoCell
-		}
-		cells[cell] = true
+		addParent(v.Parent)
 	}
 	for _, device := range d.PCI {
 		cell, known := h.devices[device.Address]
-		if !known {
-			cell = machine.NoCell
-		}
-		cells[cell] = true
+		add(cell, known)
 	}
 	if len(cells) == 1 {
 		for cell := range cells {

@@ -174,7 +174,7 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 	for _, d := range kernel.Devices {
 		ours[d.Address] = d
 	}
-	unread := kernel.UnreadAddresses()
+	unread := machine.UnreadAddresses(kernel.Unread)
 	for _, d := range theirs {
 		switch k, found := ours[d.Address]; {
 		case unread[d.Address]:

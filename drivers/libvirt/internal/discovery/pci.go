@@ -198,12 +198,7 @@ func (r *Reader) checkFunctions(devices []machine.Device, unread []machine.Unrea
 	for i := range devices {
 		byAddress[devices[i].Address] = &devices[i]
 	}
-	unknown := map[machine.Address]bool{}
-	for _, u := range unread {
-		if u.Address != nil {
-			unknown[*u.Address] = true
-		}
-	}
+	unknown := machine.UnreadAddresses(unread)
 	problems := map[machine.Address]error{}
 	for _, d := range devices {
 		at := r.root.Path(pciDevices + "/" + d.Address.String())

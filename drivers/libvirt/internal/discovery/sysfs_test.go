@@ -134,14 +134,21 @@ func TestBrokenDevices(t *testing.T) {
 	}
 }
 
-// TestAnUnreadableDevice: where a reader has no rights, the hint is about these.
-func TestAnUnreadableDevice(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+// sampleWithout renders the sample, where readers without privileges cannot read a file.
+func sampleWithout(t *testing.T, file string) string {
+	t.Helper()
 	dir := scratch(t)
 	tree := render(t, testhost.Sample(), dir)
 	testproc.Check(t, os.Chmod(dir, 0o755))
-	const file = "sys/devices/pci0000:00/0000:00:02.0/0000:06:00.0/class"
 	testproc.Check(t, testhost.Unreadable("", file).Apply(tree))
+	return dir
+}
+
+// TestAnUnreadableDevice: where a reader has no rights, the hint is about these.
+func TestAnUnreadableDevice(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const file = "sys/devices/pci0000:00/0000:00:02.0/0000:06:00.0/class"
+	dir := sampleWithout(t, file)
 	var h Host
 	testproc.Check(t, unprivileged(func() (err error) { h, err = Read(dir, nil); return err }))
 	if len(h.Unread) != 1 || !strings.Contains(h.Unread[0].Problem, file+": permission denied") ||
@@ -218,11 +225,8 @@ func TestBrokenEncryption(t *testing.T) {
 // and gives them up for a thread.
 func TestAnUnreadableFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dir := scratch(t)
-	tree := render(t, testhost.Sample(), dir)
-	testproc.Check(t, os.Chmod(dir, 0o755))
 	const file = "sys/devices/system/node/node1/meminfo"
-	testproc.Check(t, testhost.Unreadable("", file).Apply(tree))
+	dir := sampleWithout(t, file)
 	if err := unprivileged(func() error { _, err := Read(dir, nil); return err }); err == nil ||
 		!strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") ||
 		!strings.Contains(err.Error(), "Let the agent's user read") {

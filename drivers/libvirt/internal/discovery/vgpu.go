@@ -26,20 +26,11 @@ import (
 // L40S), bigstack-oss/cubecos#1338 (on an RTX PRO 6000); xapi-project/xen-api, xapi_vgpu_type.ml
 // (vgpuConfig.xml).
 const (
-	vgpuDir        = "nvidia"
-	vgpuType       = "current_vgpu_type"
-	vgpuTypes      = "creatable_vgpu_types"
 	vgpuConfigFile = "usr/share/nvidia/vgpu/vgpuConfig.xml"
 	vgpuAPI        = "vfio-pci"
-	nvidia         = 0x10de
-	nvidiaDriver   = "nvidia"
 	// maxVGPUTypes is more than a GPU has: its driver can list 64.
 	maxVGPUTypes = 1 << 10
 )
-
-// vgpuID is what a type is called, as if it were one of mediated devices: nvidia-1519. The numbers
-// are the same.
-func vgpuID(number int) string { return "nvidia-" + strconv.Itoa(number) }
 
 // vgpuParents reads the GPUs that make vGPUs on virtual functions. One with a file that cannot be
 // read makes none, and says why. want is as in [Reader.MdevParents].
@@ -55,8 +46,7 @@ func (r *Reader) vgpuParents(devices []machine.Device, want func(id string) bool
 		var functions []machine.Address
 		for _, address := range gpu.Virtual {
 			vf := byAddress[address]
-			if vf != nil && vf.Vendor == nvidia && vf.Driver == nvidiaDriver &&
-				exists(r.root, r.vgpuFile(address, "")) {
+			if vf != nil && vf.HasNVIDIADriver() && exists(r.root, machine.VGPUFile(address, "")) {
 				functions = append(functions, address)
 			}
 		}
@@ -76,11 +66,6 @@ func (r *Reader) vgpuParents(devices []machine.Device, want func(id string) bool
 		parents = append(parents, p)
 	}
 	return parents
-}
-
-// vgpuFile is a file of a function's directory.
-func (r *Reader) vgpuFile(function machine.Address, name string) string {
-	return strings.TrimSuffix(pciDevices+"/"+function.String()+"/"+vgpuDir+"/"+name, "/")
 }
 
 // vgpuCard is what the kernel's files say of a GPU.
@@ -107,13 +92,16 @@ func (r *Reader) vgpuCard(gpu *machine.Device, functions []machine.Address) (c v
 	}
 	for _, address := range functions {
 		f := machine.VGPUFunction{Address: address}
-		has, err := value(r.root, r.vgpuFile(address, vgpuType), number)
+		has, err := value(r.root, machine.VGPUFile(address, machine.CurrentVGPUType), number)
 		if err != nil {
 			return c, err
 		}
 		if has != 0 {
-			f.Type = vgpuID(has)
-		} else if f.Creatable, err = r.creatable(r.vgpuFile(address, vgpuTypes), c.names); err != nil {
+			f.Type = machine.VGPUTypeID(has)
+		} else {
+			f.Creatable, err = r.creatable(machine.VGPUFile(address, machine.CreatableVGPUTypes), c.names)
+		}
+		if err != nil {
 			return c, err
 		}
 		c.functions = append(c.functions, f)
@@ -140,8 +128,8 @@ func (r *Reader) creatable(name string, names map[string]string) ([]string, erro
 		if err != nil || n == 0 || called == "" || len(ids) >= maxVGPUTypes {
 			return nil, malformed(r.root, name, strings.TrimSpace(l), "not the number and name of a vGPU type")
 		}
-		ids = append(ids, vgpuID(n))
-		names[vgpuID(n)] = called
+		ids = append(ids, machine.VGPUTypeID(n))
+		names[machine.VGPUTypeID(n)] = called
 	}
 	return ids, nil
 }
@@ -250,11 +238,7 @@ type vgpuConfig struct {
 func (r *Reader) vgpuConfig() *vgpuConfig {
 	c := &vgpuConfig{}
 	text, err := r.root.Text(vgpuConfigFile)
-	if err == nil {
-		d := xml.NewDecoder(strings.NewReader(text))
-		err = d.Decode(c)
-	}
-	if err != nil {
+	if err != nil || xml.Unmarshal([]byte(text), c) != nil {
 		return &vgpuConfig{}
 	}
 	return c
@@ -290,7 +274,7 @@ func (c *vgpuConfig) sizes(gpu productIDs) map[string]vgpuSize {
 		if fit[n] == 0 || n > 1<<20 {
 			continue
 		}
-		out[vgpuID(int(n))] = vgpuSize{
+		out[machine.VGPUTypeID(int(n))] = vgpuSize{
 			name: t.Name, framebuffer: xmlNumber(t.Framebuffer), fit: fit[n],
 			heads: int(min(xmlNumber(t.Heads), 1<<10)),
 			width: int(min(xmlNumber(t.Display.Width), 1<<20)), height: int(min(xmlNumber(t.Display.Height), 1<<20)),

@@ -111,14 +111,15 @@ func TestVGPUsOfSeveralSizes(t *testing.T) {
 // host and its other card stay.
 func TestVGPUsThatCannotBeRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
+	const current, creatable = machine.CurrentVGPUType, machine.CreatableVGPUTypes
 	for name, c := range map[string]struct{ file, text, want string }{
-		"a type without a number":  {vgpuType, "none\n", `current_vgpu_type: "none"`},
-		"an empty file":            {vgpuType, "", "current_vgpu_type"},
-		"a huge number":            {vgpuType, "99999999999\n", "current_vgpu_type"},
-		"a table of something":     {vgpuTypes, "ID    : vGPU Name\nL40S-1Q\n", `creatable_vgpu_types: "L40S-1Q"`},
-		"names first":              {vgpuTypes, "NVIDIA L40S-1Q : 1147\n", "creatable_vgpu_types"},
-		"a type without a name":    {vgpuTypes, "1147  :\n", "creatable_vgpu_types"},
-		"more types than possible": {vgpuTypes, strings.Repeat("1147  : a\n", 2000), "creatable_vgpu_types"},
+		"a type without a number":  {current, "none\n", `current_vgpu_type: "none"`},
+		"an empty file":            {current, "", "current_vgpu_type"},
+		"a huge number":            {current, "99999999999\n", "current_vgpu_type"},
+		"a table of something":     {creatable, "ID    : vGPU Name\nL40S-1Q\n", `creatable_vgpu_types: "L40S-1Q"`},
+		"names first":              {creatable, "NVIDIA L40S-1Q : 1147\n", "creatable_vgpu_types"},
+		"a type without a name":    {creatable, "1147  :\n", "creatable_vgpu_types"},
+		"more types than possible": {creatable, strings.Repeat("1147  : a\n", 2000), "creatable_vgpu_types"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := testhost.VGPUHost()
@@ -134,7 +135,7 @@ func TestVGPUsThatCannotBeRead(t *testing.T) {
 	h := testhost.VGPUHost()
 	tree := render(t, h, scratch(t))
 	at := testproc.Try(tree.DevicePath("0000:41:00.5")).Or(t)
-	testproc.Check(t, os.Remove(tree.Path(at+"/nvidia/"+vgpuType)))
+	testproc.Check(t, os.Remove(tree.Path(at+"/nvidia/"+current)))
 	if got := vgpuParentsOf(t, tree, "nvidia-1151"); !strings.Contains(got[firstCard], "no such file") {
 		t.Errorf("without the file: %q", got)
 	}
@@ -167,7 +168,7 @@ func TestWhatIsAvailableCanBeMade(t *testing.T) {
 		address := func(i int) machine.Address { return machine.Address{Bus: 0x41, Function: uint8(i)} }
 		config := map[string]vgpuSize{}
 		for _, mt := range card.Types {
-			config[vgpuID(mt.ID)] = vgpuSize{framebuffer: uint64(mt.FramebufferMiB) << 20, fit: mt.Fit}
+			config[machine.VGPUTypeID(mt.ID)] = vgpuSize{framebuffer: uint64(mt.FramebufferMiB) << 20, fit: mt.Fit}
 		}
 		if rapid.Bool().Draw(t, "without vgpuConfig.xml") {
 			config = nil
@@ -177,11 +178,11 @@ func TestWhatIsAvailableCanBeMade(t *testing.T) {
 			for i := range functions {
 				f := machine.VGPUFunction{Address: address(i)}
 				if has := card.Current[f.Address.String()]; has != 0 {
-					f.Type = vgpuID(has)
+					f.Type = machine.VGPUTypeID(has)
 				} else {
 					for _, mt := range card.Creatable() {
-						f.Creatable = append(f.Creatable, vgpuID(mt.ID))
-						c.names[vgpuID(mt.ID)] = mt.Name
+						f.Creatable = append(f.Creatable, machine.VGPUTypeID(mt.ID))
+						c.names[machine.VGPUTypeID(mt.ID)] = mt.Name
 					}
 				}
 				c.functions = append(c.functions, f)
@@ -195,7 +196,7 @@ func TestWhatIsAvailableCanBeMade(t *testing.T) {
 			}
 			_ = card.Set(address(rapid.IntRange(0, functions-1).Draw(t, "function")).String(), id) // some are refused
 			mt := rapid.SampledFrom(card.Types).Draw(t, "asked for")
-			available := look().available(vgpuID(mt.ID), config)
+			available := look().available(machine.VGPUTypeID(mt.ID), config)
 			more := card
 			more.Current = maps.Clone(card.Current)
 			made := 0

@@ -10,12 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
@@ -39,11 +39,8 @@ type vgpuRecord struct {
 
 // vgpuFile is the file with the type of a function's vGPU, below the root.
 func vgpuFile(function machine.Address) string {
-	return "sys/bus/pci/devices/" + function.String() + "/nvidia/current_vgpu_type"
+	return machine.VGPUFile(function, machine.CurrentVGPUType)
 }
-
-// vgpuNumber is what is written for a type: 1519 for nvidia-1519.
-func vgpuNumber(kind string) string { return strings.TrimPrefix(kind, "nvidia-") }
 
 // makeVGPUs makes the missing ones: new ones, and after a restart of the host all.
 func (j *job) makeVGPUs(ctx context.Context, vgpus []domain.VGPU) (err error) {
@@ -63,7 +60,7 @@ func (j *job) makeVGPUs(ctx context.Context, vgpus []domain.VGPU) (err error) {
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	for _, v := range vgpus {
-		name, number := vgpuFile(v.Function), vgpuNumber(v.Type)
+		name, number := vgpuFile(v.Function), machine.VGPUTypeNumber(v.Type)
 		has, err := readKernel(root, name)
 		switch {
 		case err != nil:
@@ -149,7 +146,7 @@ func (j *job) removeVGPU(ctx context.Context, root *os.Root, v domain.VGPU) erro
 			return nil
 		case err != nil:
 			return fmt.Errorf("instance %s: reading what its vGPU's function has: %w", j.uuid, err)
-		case has != vgpuNumber(v.Type):
+		case has != machine.VGPUTypeNumber(v.Type):
 			return nil
 		}
 		j.begun = true
@@ -183,7 +180,7 @@ func (d directory) recordVGPUs(vgpus []domain.VGPU) error {
 	}
 	text, err := json.Marshal(made)
 	if err == nil {
-		err = writeSynced(d.file(vgpuNote), text)
+		err = files.Replace(d.file(vgpuNote), text)
 	}
 	if err != nil {
 		return fmt.Errorf("noting the vGPUs of an instance: %w", err)
@@ -211,18 +208,4 @@ func (d directory) recordedVGPUs() ([]domain.VGPU, error) {
 		return nil, fmt.Errorf("reading which vGPUs an instance has: %s: %w", d.file(vgpuNote), err)
 	}
 	return out, nil
-}
-
-// writeSynced writes a file that is whole or not there.
-func writeSynced(path string, text []byte) error {
-	part := path + partial
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
 }

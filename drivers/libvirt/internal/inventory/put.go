@@ -125,7 +125,7 @@ func (w *Wanted) classify(tree *providertree.Tree, root string) (*ownedSubtree, 
 			return nil, fmt.Errorf("resource providers %q and %q would both become %s", other.Name, p.Name, uuid)
 		}
 		s.wanted[uuid] = p
-		if p.kept && there {
+		if there && w.uncertain[p.Key] {
 			s.kept[uuid] = true
 		}
 		s.uuids, s.exists = append(s.uuids, uuid), append(s.exists, there)

@@ -392,7 +392,7 @@ func (b *builder) mdevs() {
 			continue // the provider goes, as in Nova
 		}
 		p := Provider{
-			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device, kept: b.Uncertain[m.Device],
+			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device,
 			Traits:    append([]string{traitNova}, m.Traits...),
 			Site:      assignment.Provider{Kind: assignment.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class},
 			typeTrait: m.TypeTrait,
@@ -411,7 +411,6 @@ func (b *builder) pci() {
 		b.w.pciClasses[d.Class] = true
 		p := Provider{
 			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix,
-			kept:   b.Uncertain[d.Suffix],
 			Traits: append([]string{traitNova}, d.Traits...),
 			Site:   assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}

@@ -40,8 +40,6 @@ type Provider struct {
 	// Site is what the provider stands for on the host.
 	Site assignment.Provider
 
-	// kept providers stay as they are where they exist.
-	kept bool
 	// typeTrait describes the provider whether it is desired or not: an administrator may have set
 	// it.
 	typeTrait string

@@ -128,10 +128,10 @@ type UnreadDevice struct {
 	Problem string
 }
 
-// UnreadAddresses are the addresses of the devices that are unread.
-func (m Machine) UnreadAddresses() map[Address]bool {
+// UnreadAddresses are the addresses of unread devices, as far as they have some.
+func UnreadAddresses(unread []UnreadDevice) map[Address]bool {
 	out := map[Address]bool{}
-	for _, u := range m.Unread {
+	for _, u := range unread {
 		if u.Address != nil {
 			out[*u.Address] = true
 		}

@@ -212,11 +212,8 @@ func (t MdevTypes) checkOthers(p machine.MdevParent) (machine.Discrepancy, bool)
 		p.Name, mt.name, n, strings.Join(slices.Compact(types), ", "), mt.name), true
 }
 
-const (
-	nvidia       = 0x10de
-	nvidiaDriver = "nvidia"
-	displayClass = 0x03
-)
+// classDisplay is the base class of GPUs.
+const classDisplay = 0x03
 
 // checkFunctions adds a discrepancy about a GPU whose virtual functions cannot have vGPUs: there
 // are none, or another driver has them.
@@ -225,7 +222,7 @@ func (t MdevTypes) checkFunctions(
 ) (machine.Discrepancy, bool) {
 	name := d.Address.DeviceName()
 	mt := t.typeOf(name)
-	if mt == nil || d.Vendor != nvidia || d.Class>>16 != displayClass || d.Driver != nvidiaDriver || d.MaxVirtual == 0 {
+	if mt == nil || !d.HasNVIDIADriver() || d.Class>>16 != classDisplay || d.MaxVirtual == 0 {
 		return machine.Discrepancy{}, false
 	}
 	if _, makes := parents[name]; makes {
@@ -240,16 +237,12 @@ func (t MdevTypes) checkFunctions(
 	for i := range m.Devices {
 		vf := &m.Devices[i]
 		_, makes := parents[vf.Address.DeviceName()]
-		if vf.Physical == nil || *vf.Physical != d.Address || makes || vf.Driver == nvidiaDriver {
+		if vf.Physical == nil || *vf.Physical != d.Address || makes || vf.HasNVIDIADriver() {
 			continue
-		}
-		has := "no driver"
-		if vf.Driver != "" {
-			has = "the driver " + vf.Driver
 		}
 		return machine.Discrepancyf("vgpu-driver-"+name,
 			"%s is configured for type %s, but its virtual function %s has %s: it makes no vGPUs until its functions "+
-				"have the driver nvidia", name, mt.name, vf.Address, has), true
+				"have the driver nvidia", name, mt.name, vf.Address, driverText(vf)), true
 	}
 	return machine.Discrepancy{}, false
 }

@@ -4,6 +4,7 @@ package selection
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -285,12 +286,7 @@ func (b *providerBuilder) provider(at machine.Address, of *machine.Device) PCIPr
 // discrepancies adds what is valid about the specs but probably not intended.
 func (h *host) discrepancies(m machine.Machine, providers []PCIProvider) []machine.Discrepancy {
 	var discrepancies []machine.Discrepancy
-	var unread []machine.Address
-	for _, u := range m.Unread {
-		if u.Address != nil {
-			unread = append(unread, *u.Address)
-		}
-	}
+	unread := slices.Collect(maps.Keys(machine.UnreadAddresses(m.Unread)))
 	for i := range h.specs {
 		if d, ok := h.unused(&h.specs[i], h.uses[i]); ok && !h.specs[i].mayMatch(unread) {
 			discrepancies = append(discrepancies, d)
@@ -332,13 +328,9 @@ func (h *host) deviceDiscrepancies(p PCIPassed, mdevs map[machine.Address]bool) 
 	at := d.Address.String()
 	var discrepancies []machine.Discrepancy
 	if !p.Managed && !d.GivesToGuests {
-		has := "no driver"
-		if d.Driver != "" {
-			has = "the driver " + d.Driver
-		}
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-unmanaged-"+at,
 			"PCI device %s is not managed by libvirt, but has %s: it cannot be given to guests until it is bound "+
-				"to vfio-pci, or to a variant of it for the device", at, has))
+				"to vfio-pci, or to a variant of it for the device", at, driverText(d)))
 	}
 	if p.Kind == PCIPhysical && len(d.Virtual) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-physical-"+at,
@@ -369,4 +361,12 @@ func list(addresses []machine.Address) string {
 		texts = append(texts, a.String())
 	}
 	return strings.Join(texts, ", ")
+}
+
+// driverText names the driver of a device.
+func driverText(d *machine.Device) string {
+	if d.Driver == "" {
+		return "no driver"
+	}
+	return "the driver " + d.Driver
 }
